@@ -1,0 +1,69 @@
+# The lock was resolved on Python 3.11.
+PYTHON ?= python3.11
+# Torch is needed by some tests only, which skip without it: `make install TORCH=0` leaves it out.
+TORCH ?= 1
+# Extra arguments for pytest or a benchmark: `make test ARGS="-k public"`.
+ARGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --quiet --disable-pip-version-check
+UV := $(shell command -v uv)
+STAMP := $(VENV)/.installed-torch$(TORCH)
+
+# MLflow and Evidently report usage to their makers unless told not to.
+export MLFLOW_DISABLE_TELEMETRY := true
+export DO_NOT_TRACK := true
+
+.DEFAULT_GOAL := help
+.PHONY: help install lock demo test test-slow lint format bench bench-verdict clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## Create .venv and install the locked dependencies (TORCH=0: without torch)
+
+# --seed: uv leaves pip out otherwise.
+$(PY):
+	$(if $(UV),uv venv --seed --python $(PYTHON) $(VENV),$(PYTHON) -m venv $(VENV))
+
+# Torch always comes through pip: its CPU build is often found by pip's configuration only.
+$(STAMP): pyproject.toml requirements.lock requirements-torch.lock | $(PY)
+	$(if $(UV),uv pip install --quiet --python $(PY),$(PIP) install) -r requirements.lock
+	$(if $(filter 1,$(TORCH)),$(PIP) install -r requirements-torch.lock)
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	touch $@
+
+lock: ## Write the lock files from what .venv holds
+	$(PY) -m tools.lock
+
+demo: install ## Run the quickstart example
+	$(PY) -m examples.quickstart
+
+test: install ## Run the fast tests
+	$(PY) -m pytest -m "not slow" -n 2 $(ARGS)
+
+test-slow: install ## Run the slow tests
+	$(PY) -m pytest -m slow $(ARGS)
+
+lint: install ## Check style, format and types
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
+
+format: install ## Fix style and format
+	$(PY) -m ruff check --fix
+	$(PY) -m ruff format
+
+bench: bench-verdict ## Run the benchmarks
+
+# One thread per process: the benchmark runs processes side by side, and timings must not depend
+# on how many cores a linear algebra library happens to find.
+bench-verdict: export OMP_NUM_THREADS := 1
+bench-verdict: export OPENBLAS_NUM_THREADS := 1
+bench-verdict: install ## Run the verdict benchmark
+	$(PY) -m benchmarks.verdict $(ARGS)
+
+clean: ## Remove caches and build results; .venv stays
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
