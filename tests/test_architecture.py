@@ -1,0 +1,112 @@
+"""The layers of the package, kept by a test rather than by a drawing."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "rtscv_mlops"
+
+LAYERS = [  # a module may import the rows above its own, itself, and nothing else of ours
+    {"__init__", "__version__"},  # the package itself, whose public names load when used
+    {"errors"},
+    {"metrics"},
+    {"config", "window", "rectify", "review"},  # pure
+    {"sources", "report", "registry"},  # one outside world each
+    {"pipeline"},
+    {"airflow", "cli"},
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+
+def imports(file: Path, package: Path) -> Iterator[list[str]]:
+    """Each import in a file, as the parts of an absolute dotted path."""
+    here = [package.name, *file.relative_to(package).parent.parts]
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = here[: len(here) + 1 - node.level] if node.level else []
+            module = node.module.split(".") if node.module else []
+            yield from ([*base, *module, alias.name] for alias in node.names)
+
+
+def imported_layers(file: Path, package: Path) -> list[str]:
+    """The layers of ours that a file imports."""
+    ours = [path for path in imports(file, package) if path[0] == package.name]
+    return [path[1] if len(path) > 1 else "__init__" for path in ours]
+
+
+def violations(package: Path) -> list[str]:
+    """One sentence for each module or import that the layers do not allow."""
+    found = []
+    for file in sorted(package.rglob("*.py")):
+        # A folder is one layer, whatever it holds.
+        layer = file.relative_to(package).with_suffix("").parts[0]
+        if layer not in LEVEL:
+            found.append(f"{layer} is in no layer")
+            continue
+        for target in imported_layers(file, package):
+            if target not in LEVEL:
+                found.append(f"{layer} imports {target}, which is in no layer")
+            elif target != layer and LEVEL[target] >= LEVEL[layer]:
+                found.append(f"{layer} imports {target}")
+    return found
+
+
+def test_modules_import_only_the_layers_above():
+    """Every module has a layer, and imports of ours only what the layers above it hold."""
+    assert violations(PACKAGE) == []
+
+
+@pytest.fixture
+def package(tmp_path):
+    """An empty package of our name, to be filled with imports."""
+    folder = tmp_path / PACKAGE.name
+    (folder / "rectify").mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "complaint"),
+    [
+        ("errors.py", "from rtscv_mlops.config import Settings", "errors imports config"),
+        ("window.py", "import rtscv_mlops.config", "window imports config"),
+        ("review.py", "from .rectify import RTSCVClassifier", "review imports rectify"),
+        ("rectify/search.py", "from .. import registry", "rectify imports registry"),
+        ("rectify/search.py", "from ..report import page", "rectify imports report"),
+        ("config.py", "def f():\n    from rtscv_mlops import cli", "config imports cli"),
+        ("__init__.py", "from rtscv_mlops.rectify import fit", "__init__ imports rectify"),
+        ("helpers.py", "", "helpers is in no layer"),
+        ("helpers/texts.py", "", "helpers is in no layer"),
+        (
+            "report.py",
+            "from rtscv_mlops import RTSCVClassifier",
+            "report imports RTSCVClassifier, which is in no layer",
+        ),
+    ],
+)
+def test_a_wrong_import_is_seen(package, file, line, complaint):
+    """Absolute, relative and local imports against the layers are found, and so are strangers."""
+    (package / file).parent.mkdir(exist_ok=True)
+    (package / file).write_text(line)
+
+    assert violations(package) == [complaint]
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("rectify/search.py", "from rtscv_mlops.metrics import recall"),
+        ("rectify/search.py", "from .folds import split"),
+        ("rectify/__init__.py", "from rtscv_mlops.rectify.search import fit"),
+        ("registry.py", "from rtscv_mlops import __version__, errors, rectify"),
+        ("registry.py", "import mlflow\nfrom sklearn.base import clone"),
+    ],
+)
+def test_a_right_import_is_let_be(package, file, line):
+    """A layer may import those above, itself, the version, and any vendor."""
+    (package / file).write_text(line)
+
+    assert violations(package) == []
