@@ -1,0 +1,299 @@
+"""What held-out margins prove: a p-value, a rate with its interval, a row list, a verdict.
+
+Knows margins, the class each row is nearest to, and weights; knows nothing of models or rows.
+
+The margins of known rows are the null: their models have seen neither them nor the window rows
+they are compared with, so without a change the two are exchangeable within a class. Rows are
+compared within the class they are nearest to, and null rows carry the weight that brings their
+class to the window's share, so that a mere change of class proportions is no evidence.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+from scipy.stats import norm
+from sklearn.isotonic import IsotonicRegression
+
+TAILS = (0.90, 0.95, 0.98, 0.99)
+"""The window is compared with the null above these shares of the pooled margins."""
+
+FALSE_DISCOVERY_RATE = 0.1
+"""The extracted rows may hold this expected share of known rows."""
+
+COVERED = 0.5
+"""A reverse excess above this: the window no longer covers the training data it is compared to."""
+
+
+class Verdict(StrEnum):
+    """What became of the classes between training and window."""
+
+    NO_CHANGE = "no_change"
+    DRIFT = "drift"
+    UNKNOWNS = "unknowns"
+    UNKNOWNS_AND_DRIFT = "unknowns_and_drift"
+
+
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """Margins of some rows: the class each is nearest to, what it counts, where it lies."""
+
+    margin: NDArray
+    nearest: NDArray
+    weight: NDArray
+    rows: NDArray
+
+    @classmethod
+    def of(cls, margin: NDArray, nearest: NDArray, rows: NDArray) -> "Margins":
+        return cls(margin, nearest, np.ones(len(margin)), rows)
+
+    def share_above(self, threshold: float) -> float:
+        """Return the weighted share of rows with a larger margin."""
+        return float(np.average(self.margin > threshold, weights=self.weight))
+
+    def quantile(self, share: float) -> float:
+        """Return the margin with this weighted share of rows below it."""
+        order = np.argsort(self.margin)
+        below = np.cumsum(self.weight[order])
+        position = np.searchsorted(below, share * below[-1])
+        return float(self.margin[order[min(position, len(order) - 1)]])
+
+    @property
+    def effective_size(self) -> float:
+        return float(self.weight.sum() ** 2 / (self.weight**2).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """The test and the same test turned round, on equally many rows.
+
+    `forward` are window rows against training classes, `reverse` are training rows against window
+    classes, each with its null; `window` is the forward side of the whole window. `home` is the
+    class that every row of the table is nearest to.
+    """
+
+    forward_null: Margins
+    forward: Margins
+    window: Margins
+    reverse_null: Margins
+    reverse: Margins
+    home: NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """How much more often window rows are flagged than the null says, and the other way round.
+
+    `unmatched` is the share of the forward excess that falls to classes whose own training rows
+    are all still there: a class that moved leaves a hole behind, a new class does not.
+    """
+
+    forward: float
+    reverse: float
+    beyond: float
+    beyond_interval: tuple[float, float]
+    unmatched: float
+    reverse_p_value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What one window showed; every page and every metric is made from these facts."""
+
+    verdict: Verdict
+    p_value: float
+    detected: bool
+    unknown_rate: float
+    unknown_rate_interval: tuple[float, float]
+    known_false_rate: float
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("diagnostics", "timings"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A mapping proxy cannot be pickled, and a fitted model must be.
+        values = (getattr(self, name) for name in self.__slots__)
+        plain = (dict(value) if isinstance(value, Mapping) else value for value in values)
+        return (type(self), tuple(plain))
+
+
+def class_weights(nearest: NDArray, labels: NDArray, window_nearest: NDArray) -> NDArray:
+    """Return, per class, its share of the window over its share of the known rows.
+
+    Solves "confusion of the known rows times shares = shares seen in the window": black-box
+    shift estimation, which needs no calibrated probabilities.
+    """
+    n_classes = int(labels.max()) + 1
+    confusion = np.zeros((n_classes, n_classes))
+    np.add.at(confusion, (nearest, labels), 1)
+    known_share = confusion.sum(axis=0)
+    confusion /= np.maximum(known_share, 1)
+    seen = np.bincount(window_nearest, minlength=n_classes) / len(window_nearest)
+    share, _ = nnls(confusion, seen)
+    known_share /= known_share.sum()
+    return np.divide(share, known_share, out=np.zeros(n_classes), where=known_share > 0)
+
+
+def stratified_p_value(null: Margins, window: Margins) -> float:
+    """Test, one-sided and within classes, whether window rows lead the null in the far tail.
+
+    A Cochran-Mantel-Haenszel test with weighted null rows at each tail of the pooled margins;
+    the smallest p-value counts, times the number of tails looked at.
+    """
+    scale = window.weight.sum() / null.weight.sum()
+    pooled = Margins(
+        np.concatenate([null.margin, window.margin]),
+        np.concatenate([null.nearest, window.nearest]),
+        np.concatenate([null.weight * scale, window.weight]),
+        np.concatenate([null.rows, window.rows]),
+    )
+    p_values = [_tail_p_value(null, window, pooled.quantile(tail)) for tail in TAILS]
+    return min(1.0, len(TAILS) * min(p_values))
+
+
+def _tail_p_value(null: Margins, window: Margins, threshold: float) -> float:
+    n_classes = int(max(null.nearest.max(), window.nearest.max())) + 1
+
+    def per_class(values: NDArray, rows: Margins) -> NDArray:
+        return np.bincount(rows.nearest, weights=values, minlength=n_classes)
+
+    size = per_class(window.weight, window)
+    weight = per_class(null.weight, null)
+    effective = np.divide(
+        weight**2,
+        per_class(null.weight**2, null),
+        out=np.zeros(n_classes),
+        where=weight > 0,
+    )
+    usable = (size > 0) & (effective > 0) & (size + effective > 1)
+    if not usable.any():
+        return 1.0
+    seen = per_class((window.margin > threshold) * window.weight, window)[usable] / size[usable]
+    expected = per_class((null.margin > threshold) * null.weight, null)[usable] / weight[usable]
+    size, effective = size[usable], effective[usable]
+    both = size + effective
+    pooled = (size * seen + effective * expected) / both
+    harmonic = size * effective / both
+    variance = (harmonic * pooled * (1 - pooled) * both / (both - 1)).sum()
+    if variance <= 0:
+        return 1.0
+    # Half a row less, as for any count taken to be normal.
+    excess = (harmonic * (seen - expected)).sum() - 0.5 * harmonic.sum() / size.sum()
+    return float(norm.sf(excess / np.sqrt(variance)))
+
+
+def estimate_rate(null: Margins, window: Margins) -> tuple[float, tuple[float, float]]:
+    """Estimate the share of window rows that are not from the null, with a 95 % interval.
+
+    Below a threshold that unknowns hardly reach, the window has as many rows as its known part
+    has: one less their share over the null's is the rate. Low thresholds are unbiased and noisy,
+    high ones the reverse; the threshold with the least estimated error gives the rate and the
+    lower limit, and the median of the null, which few unknowns reach, guards the upper limit.
+    """
+    rates, errors = [], []
+    shares = np.arange(0.5, 0.96, 0.05)
+    for share in shares:
+        threshold = null.quantile(share)
+        below_null = 1 - null.share_above(threshold)
+        below = 1 - window.share_above(threshold)
+        ratio = below / below_null
+        relative = (1 - below) / max(below * len(window.margin), 1e-9)
+        relative += (1 - below_null) / (below_null * null.effective_size)
+        rates.append(1 - ratio)
+        errors.append(max(ratio, 1e-3) * np.sqrt(relative))
+    rates_, errors_ = np.array(rates), np.array(errors)
+    best = int(np.argmin(errors_**2 + np.maximum(rates_.max() - errors_ - rates_, 0) ** 2))
+    z = norm.ppf(0.975)
+    low = rates_[best] - z * errors_[best]
+    high = max(rates_[best] + z * errors_[best], rates_[0] + z * errors_[0])
+    return tuple_of_unit(rates_[best], low, high)
+
+
+def tuple_of_unit(rate: float, low: float, high: float) -> tuple[float, tuple[float, float]]:
+    """Clip a rate and its limits to [0, 1]."""
+    clipped = np.clip([rate, low, high], 0, 1)
+    return float(clipped[0]), (float(clipped[1]), float(clipped[2]))
+
+
+def extract_rows(null: Margins, window: Margins, rate: float) -> tuple[NDArray, float]:
+    """Return which window rows to call unknown, and the margin above which they lie.
+
+    A row's local false discovery rate is the known part's density over the window's, taken to
+    fall with the margin. Rows are kept while they are more likely unknown than known and the
+    expected share of known rows among them stays below `FALSE_DISCOVERY_RATE`.
+    """
+    margin = np.concatenate([null.margin, window.margin])
+    is_window = np.repeat([0.0, 1.0], [len(null.margin), len(window.margin)])
+    weight = np.concatenate([null.weight / null.weight.sum(), window.weight / window.weight.sum()])
+    curve = IsotonicRegression(out_of_bounds="clip").fit(margin, is_window, sample_weight=weight)
+    odds = curve.predict(window.margin)
+    local = np.minimum((1 - rate) * (1 - odds) / np.maximum(odds, 1e-12), 1)
+    order = np.argsort(-window.margin, kind="stable")
+    expected = np.cumsum(local[order]) / np.arange(1, len(order) + 1)
+    kept = (local[order] <= 0.5) & (expected <= FALSE_DISCOVERY_RATE)
+    size = int(kept.sum()) if kept.all() else int(np.argmin(kept))
+    flagged = np.zeros(len(order), dtype=bool)
+    flagged[order[:size]] = True
+    threshold = float(window.margin[order[size - 1]]) if size else float(window.margin.max())
+    return flagged, threshold
+
+
+def compare_excess(turned: Turned) -> Excess:
+    """Compare the test with itself turned round.
+
+    Drift flags as many rows one way as the other; a new class adds to the forward side only.
+    `beyond` is the part of the window above the margin that a tenth of the reverse rows exceed,
+    less that tenth: what drift alone does not explain.
+    """
+    forward = _excess_per_class(turned.forward, turned.forward_null, turned.home)
+    reverse = _excess_per_class(turned.reverse, turned.reverse_null, turned.home)
+    matched = np.minimum(np.maximum(forward, 0), np.maximum(reverse, 0)).sum()
+    above = turned.forward.share_above(turned.reverse.quantile(0.9))
+    sizes = len(turned.forward.margin), len(turned.reverse.margin)
+    error = norm.ppf(0.95) * np.sqrt(above * (1 - above) / sizes[0] + 0.09 / sizes[1])
+    return Excess(
+        forward=float(forward.sum()),
+        reverse=float(reverse.sum()),
+        beyond=above - 0.1,
+        beyond_interval=(float(above - 0.1 - error), float(above - 0.1 + error)),
+        unmatched=float(np.clip(1 - matched / max(forward.sum(), 1e-3), 0, 1)),
+        reverse_p_value=stratified_p_value(turned.reverse_null, turned.reverse),
+    )
+
+
+def _excess_per_class(rows: Margins, null: Margins, home: NDArray) -> NDArray:
+    limit = null.quantile(0.95)
+    flagged, expected = (
+        np.bincount(home[side.rows[side.margin > limit]], minlength=home.max() + 1)
+        / len(side.margin)
+        for side in (rows, null)
+    )
+    return flagged - expected
+
+
+def decide(p_value: float, excess: Excess | None, alpha: float) -> Verdict:
+    """Say in one word what changed.
+
+    Forward alone: a new class. Both ways: the known classes moved, and a new class came as well
+    only if the window goes clearly beyond what drift explains (a tenth of the rows, and 30 % for
+    the two directions never being quite alike), or if what is flagged falls to classes that lost
+    nothing. Where drift moved most rows, nothing can be seen behind it.
+    """
+    if excess is None or p_value >= alpha:
+        return Verdict.NO_CHANGE
+    drifted = excess.reverse_p_value < alpha and excess.reverse > 0.2 * excess.forward
+    if not drifted:
+        return Verdict.UNKNOWNS
+    if excess.reverse > COVERED:
+        return Verdict.DRIFT
+    if excess.beyond_interval[0] > 0.03 or excess.unmatched > 0.7:
+        return Verdict.UNKNOWNS_AND_DRIFT
+    return Verdict.DRIFT

@@ -1,0 +1,304 @@
+"""Gates: learners that say how much a row looks like the window and unlike any known class.
+
+A gate carries RTSCV's class layout (some classes, and one dummy class) and scores every row with
+models that have not seen it. Three of them: `KernelGate` solves the layout in closed form,
+`ForestGate` reads it off out-of-bag votes, `FoldsGate` is the plain way, one fit of any classifier
+per fold. Knows rows, labels and classifiers; draws no conclusions.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from sklearn.base import clone
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.preprocessing import StandardScaler
+
+from rtscv_mlops.rectify.rows import Numbers, count, take
+
+CHUNK = 20_000
+"""Rows scored at once: memory is bounded by this, however large the window is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which rows of a table play the classes, and which the dummy class.
+
+    `folds` gives each row of the table the fold in which it is held out.
+    """
+
+    classes: NDArray
+    labels: NDArray
+    dummy: NDArray
+    folds: NDArray
+    ratio: float
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.labels.max()) + 1
+
+    @property
+    def dummy_weight(self) -> float:
+        """Weight of a dummy row: together they weigh `ratio` times the rows of the classes.
+
+        A whole window of light rows is what the average over many small samples of it tends to.
+        """
+        return self.ratio * len(self.classes) / max(len(self.dummy), 1)
+
+
+class Gate(Protocol):
+    """What the verdict needs of a gate."""
+
+    def prepare(self, table: Any, classes: NDArray, labels: NDArray, seed: int) -> Self:
+        """Look at the rows once; every layout of them is then cheaper."""
+
+    def cross_fit(self, layout: Layout, scored: NDArray) -> NDArray:
+        """Return a score per class and, last, for the dummy: each row by models without it."""
+
+    def scores(self, rows: Any) -> NDArray:
+        """Score new rows with the models of the first `cross_fit`."""
+
+
+def margins(scores: NDArray) -> NDArray:
+    """Return the dummy's lead over the best class: above 0, the dummy wins."""
+    return scores[:, -1] - scores[:, :-1].max(axis=1)
+
+
+def nearest_class(scores: NDArray) -> NDArray:
+    """Return the best class of each row, the dummy left aside."""
+    return scores[:, :-1].argmax(axis=1)
+
+
+def chunks(indices: NDArray) -> Iterator[NDArray]:
+    """Cut indices into pieces of bounded length."""
+    for start in range(0, len(indices), CHUNK):
+        yield indices[start : start + CHUNK]
+
+
+class KernelGate:
+    """Weighted ridge regression on a Gaussian kernel, on landmarks drawn from all rows.
+
+    The solution is in closed form, so the whole window takes part in every fold, lightly weighted,
+    instead of one small sample of it, and the test may be turned round without new features.
+    Kernel width, ridge and scaling are those that tell the known classes apart best.
+    """
+
+    SPREADS = (0.3, 1.0, 2.0)
+    RIDGES = (0.1, 1.0)
+    TRIAL_ROWS = 1_200
+    TRIAL_LANDMARKS = 300
+
+    def __init__(self, max_landmarks: int = 800) -> None:
+        self.max_landmarks = max_landmarks
+
+    def prepare(self, table: Any, classes: NDArray, labels: NDArray, seed: int) -> Self:
+        rng = np.random.default_rng(seed)
+        self._numbers = Numbers().fit(table)
+        numbers = self._numbers.transform(table)
+        self._choose_space(numbers, classes, labels, rng)
+        scaled = self._scale(numbers)
+        n_landmarks = int(np.clip(len(scaled) // 8, 100, self.max_landmarks))
+        self._landmarks = scaled[rng.permutation(len(scaled))[:n_landmarks]]
+        self._table = scaled
+        self._coefficients = None
+        return self
+
+    def forget(self) -> None:
+        """Drop the rows; what is needed to score new ones stays."""
+        del self._table
+
+    def cross_fit(self, layout: Layout, scored: NDArray) -> NDArray:
+        scores = np.full((len(self._table), layout.n_classes + 1), np.nan)
+        sums = [self._normal_equations(layout, fold) for fold in range(layout.folds.max() + 1)]
+        gram = sum(gram for gram, _ in sums)
+        target = sum(target for _, target in sums)
+        coefficients = []
+        for fold, (fold_gram, fold_target) in enumerate(sums):
+            coefficients.append(self._solve(gram - fold_gram, target - fold_target))
+            held_out = scored[layout.folds[scored] == fold]
+            for rows in chunks(held_out):
+                scores[rows] = self._kernel(self._table[rows]) @ coefficients[-1]
+        if self._coefficients is None:
+            self._coefficients = np.mean(coefficients, axis=0)
+        return scores
+
+    def scores(self, rows: Any) -> NDArray:
+        scaled = self._scale(self._numbers.transform(rows))
+        return self._kernel(scaled) @ self._coefficients
+
+    def _normal_equations(self, layout: Layout, fold: int) -> tuple[NDArray, NDArray]:
+        """Return what the rows of one fold add to the two sides of the equations."""
+        size = len(self._landmarks)
+        gram = np.zeros((size, size))
+        target = np.zeros((size, layout.n_classes + 1))
+        of_fold = layout.folds[layout.classes] == fold
+        for piece in chunks(np.flatnonzero(of_fold)):
+            kernel = self._kernel(self._table[layout.classes[piece]])
+            gram += kernel.T @ kernel
+            hot = np.eye(layout.n_classes + 1, dtype=np.float32)[layout.labels[piece]]
+            target += kernel.T @ hot
+        for rows in chunks(layout.dummy[layout.folds[layout.dummy] == fold]):
+            kernel = self._kernel(self._table[rows])
+            gram += layout.dummy_weight * (kernel.T @ kernel)
+            target[:, -1] += layout.dummy_weight * kernel.sum(axis=0)
+        return gram, target
+
+    def _solve(self, gram: NDArray, target: NDArray) -> NDArray:
+        return _ridge(gram, target, self._kernel(self._landmarks), self._ridge)
+
+    def _scale(self, numbers: NDArray) -> NDArray:
+        """Centre and scale; a value eight spreads out says no more than one twice as far."""
+        return np.clip((numbers - self._centre) / self._spread, -8, 8)
+
+    def _kernel(self, scaled: NDArray) -> NDArray:
+        return _gaussian(scaled, self._landmarks)
+
+    def _choose_space(
+        self, numbers: NDArray, classes: NDArray, labels: NDArray, rng: np.random.Generator
+    ) -> None:
+        """Choose scaling, width and ridge by how well half the known rows foretell the other."""
+        picked = rng.permutation(len(classes))[: self.TRIAL_ROWS]
+        trial, hot = numbers[classes[picked]], np.eye(labels.max() + 1)[labels[picked]]
+        scaler = StandardScaler().fit(numbers[classes])
+        each, overall = scaler.scale_, np.sqrt(np.mean(scaler.var_)) or 1.0
+        best = np.inf
+        self._centre = scaler.mean_.astype(np.float32)
+        for scale in (each, np.full_like(each, overall)):
+            for spread in self.SPREADS:
+                divisor = (scale * np.sqrt(len(each) / spread)).astype(np.float32)
+                scaled = np.clip((trial - self._centre) / divisor, -8, 8)
+                for ridge, loss in self._trial_losses(scaled, hot):
+                    if loss < best:
+                        best, self._spread, self._ridge = loss, divisor, ridge
+
+    def _trial_losses(self, scaled: NDArray, hot: NDArray) -> list[tuple[float, float]]:
+        half = len(scaled) // 2
+        landmarks = scaled[: min(half, self.TRIAL_LANDMARKS)]
+        kernel = _gaussian(scaled, landmarks)
+        gram, target = kernel[:half].T @ kernel[:half], kernel[:half].T @ hot[:half]
+        prior = kernel[: len(landmarks)]
+        losses = []
+        for ridge in self.RIDGES:
+            fitted = kernel[half:] @ _ridge(gram, target, prior, ridge)
+            losses.append((ridge, float(np.mean((fitted - hot[half:]) ** 2))))
+        return losses
+
+
+def _gaussian(rows: NDArray, landmarks: NDArray) -> NDArray:
+    squared = rows @ (-2 * landmarks.T)
+    squared += (rows**2).sum(axis=1)[:, None]
+    squared += (landmarks**2).sum(axis=1)
+    np.maximum(squared, 0, out=squared)
+    squared *= -1
+    return np.exp(squared, out=squared)
+
+
+def _ridge(gram: NDArray, target: NDArray, prior: NDArray, ridge: float) -> NDArray:
+    """Solve the ridge equations; a little on the diagonal keeps single precision honest."""
+    system = gram + ridge * prior.astype(float)
+    system.flat[:: len(system) + 1] += 1e-3 * ridge + 1e-4 * np.trace(gram) / len(gram)
+    factor = cho_factor(system, overwrite_a=True, check_finite=False)
+    return cho_solve(factor, target, check_finite=False).astype(np.float32)
+
+
+class ForestGate:
+    """A forest grown on the layout; out-of-bag votes are held-out scores at the price of one fit.
+
+    For models made of trees: it takes their tables as they are, skewed columns and all.
+    """
+
+    def __init__(self, n_trees: int = 60, n_jobs: int | None = None) -> None:
+        self.n_trees, self.n_jobs = n_trees, n_jobs
+
+    def prepare(self, table: Any, classes: NDArray, labels: NDArray, seed: int) -> Self:
+        self._numbers = Numbers().fit(table)
+        self._table = self._numbers.transform(table)
+        self._seed, self._forest = seed, None
+        return self
+
+    def forget(self) -> None:
+        """Drop the rows; what is needed to score new ones stays."""
+        del self._table
+
+    def cross_fit(self, layout: Layout, scored: NDArray) -> NDArray:
+        fitted = np.concatenate([layout.classes, layout.dummy])
+        labels = np.concatenate([layout.labels, np.full(len(layout.dummy), layout.n_classes)])
+        weight = np.ones(len(fitted))
+        weight[len(layout.classes) :] = layout.dummy_weight
+        forest = RandomForestClassifier(
+            self.n_trees,
+            min_samples_leaf=2,
+            oob_score=True,
+            n_jobs=self.n_jobs,
+            random_state=self._seed,
+        ).fit(self._table[fitted], labels, sample_weight=weight)
+        scores = np.full((len(self._table), layout.n_classes + 1), np.nan)
+        scores[fitted] = forest.oob_decision_function_
+        for rows in chunks(np.setdiff1d(scored, fitted)):
+            scores[rows] = forest.predict_proba(self._table[rows])
+        self._forest = self._forest or forest
+        return scores
+
+    def scores(self, rows: Any) -> NDArray:
+        return self._forest.predict_proba(self._numbers.transform(rows))
+
+
+class FoldsGate:
+    """The plain way: a clone of a classifier per fold, fitted on the classes and a window sample.
+
+    `n_samples` of them per fold, each with a small sample of its own, are averaged.
+    """
+
+    def __init__(self, estimator: Any, n_samples: int = 2, n_jobs: int | None = None) -> None:
+        self.estimator, self.n_samples, self.n_jobs = estimator, n_samples, n_jobs
+
+    def prepare(self, table: Any, classes: NDArray, labels: NDArray, seed: int) -> Self:
+        self._table, self._seed, self._models = table, seed, None
+        return self
+
+    def forget(self) -> None:
+        """Drop the rows; what is needed to score new ones stays."""
+        del self._table
+
+    def cross_fit(self, layout: Layout, scored: NDArray) -> NDArray:
+        jobs = [
+            (fold, np.random.SeedSequence([self._seed, fold, sample]))
+            for fold in range(layout.folds.max() + 1)
+            for sample in range(self.n_samples)
+        ]
+        models = Parallel(n_jobs=self.n_jobs)(
+            delayed(self._fit_fold)(layout, fold, seed) for fold, seed in jobs
+        )
+        scores = np.zeros((count(self._table), layout.n_classes + 1))
+        for (fold, _), model in zip(jobs, models, strict=True):
+            for rows in chunks(scored[layout.folds[scored] == fold]):
+                scores[rows] += class_scores(model, take(self._table, rows)) / self.n_samples
+        self._models = self._models or models
+        return scores
+
+    def scores(self, rows: Any) -> NDArray:
+        return np.mean([class_scores(model, rows) for model in self._models], axis=0)
+
+    def _fit_fold(self, layout: Layout, fold: int, seed: np.random.SeedSequence) -> Any:
+        rng = np.random.default_rng(seed)
+        kept = layout.folds[layout.classes] != fold
+        others = layout.dummy[layout.folds[layout.dummy] != fold]
+        size = min(max(round(layout.ratio * kept.sum()), 2), len(others))
+        rows = np.concatenate([layout.classes[kept], rng.choice(others, size, replace=False)])
+        labels = np.concatenate([layout.labels[kept], np.full(size, layout.n_classes)])
+        return clone(self.estimator).fit(take(self._table, rows), labels)
+
+
+def class_scores(model: Any, rows: Any) -> NDArray:
+    """Return comparable scores per class of whatever the classifier offers."""
+    if hasattr(model, "predict_proba"):
+        return np.asarray(model.predict_proba(rows))
+    if hasattr(model, "decision_function"):
+        decision = np.asarray(model.decision_function(rows))
+        if decision.ndim == 2 and decision.shape[1] == len(model.classes_):
+            return decision
+    return np.eye(len(model.classes_))[np.searchsorted(model.classes_, model.predict(rows))]

@@ -1,0 +1,50 @@
+"""Algorithm 1 of the paper, word for word, for reproduction.
+
+Knows rows, labels and classifiers. It has no notion of "nothing new here": see `monitor` for that.
+"""
+
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.model_selection import check_cv
+
+from rtscv_mlops.rectify.rows import take
+
+
+def sample_window(n_window: int, n_known: int, rate: float, of: str, seed: int) -> NDArray:
+    """Step 1: draw the sample, a share of the window or of the training set's size."""
+    size = round(rate * (n_window if of == "window" else n_known))
+    size = min(max(size, 1), n_window)
+    return np.sort(np.random.default_rng(seed).permutation(n_window)[:size])
+
+
+def cross_validate_sample(
+    estimator: Any,
+    rows: Any,
+    layout: NDArray,
+    dummy: Any,
+    cv: Any,
+    fit_params: dict[str, NDArray],
+    n_jobs: int | None,
+) -> NDArray:
+    """Steps 4 and 5: return which rows of the dummy class are still predicted as that class.
+
+    A row that the splitter never holds out, as in holdout validation, is not kept.
+    """
+
+    def held_out_unknowns(train: NDArray, test: NDArray) -> NDArray:
+        test = test[layout[test] == dummy]
+        if len(test) == 0:
+            return test
+        params = {name: values[train] for name, values in fit_params.items()}
+        model = clone(estimator).fit(take(rows, train), layout[train], **params)
+        return test[np.asarray(model.predict(take(rows, test))).ravel() == dummy]
+
+    splits = check_cv(cv, layout, classifier=True).split(np.zeros(len(layout)), layout)
+    kept = Parallel(n_jobs=n_jobs)(delayed(held_out_unknowns)(*split) for split in splits)
+    unknown = np.zeros(len(layout), dtype=bool)
+    unknown[np.concatenate(kept)] = True
+    return unknown
