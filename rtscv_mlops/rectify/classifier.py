@@ -8,37 +8,25 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from scipy import sparse
 from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
-from sklearn.pipeline import Pipeline
-from sklearn.utils import column_or_1d, get_tags
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
+from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    _check_feature_names,
-    _check_n_features,
-    _check_sample_weight,
-    check_is_fitted,
-    has_fit_parameter,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted
 
 from rtscv_mlops import metrics
 from rtscv_mlops.errors import InputError
-from rtscv_mlops.rectify.clusters import group_rows
+from rtscv_mlops.rectify.base import check_weight, is_of_trees, seeded, weight_params
+from rtscv_mlops.rectify.checks import check_gaps, check_rows, check_window
+from rtscv_mlops.rectify.clusters import Cluster, group_rows
 from rtscv_mlops.rectify.evidence import Assessment
 from rtscv_mlops.rectify.gates import FoldsGate, ForestGate, Gate, KernelGate, margins
+from rtscv_mlops.rectify.labels import Labels, check_labels
 from rtscv_mlops.rectify.monitor import RATIO, Finding, assess_window
-from rtscv_mlops.rectify.paper import cross_validate_sample, sample_window
+from rtscv_mlops.rectify.paper import cross_validate_sample, make_splitter, sample_window
 from rtscv_mlops.rectify.rows import Numbers, count, stack, take
-
-TREE_MODULES = ("sklearn.ensemble", "sklearn.tree", "xgboost", "lightgbm", "catboost")
-"""Where models made of trees live: the forest gate sees their tables as they do."""
 
 DESCRIBED_ROWS = 5_000
 """Known rows that the diagnostics are computed from."""
@@ -82,7 +70,7 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     n_jobs : int or None
         Processes for fits that are independent. The result does not depend on it.
     random_state : int
-        Seed of every random choice.
+        Seed of every random choice, the estimator's own included where it has no seed.
 
     Attributes
     ----------
@@ -150,44 +138,54 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         this is a plain fit of the estimator.
         """
         self._validate_params()
-        X = self._check_rows(X, "training data", reset=True)
-        y = self._check_labels(X, y)
-        weight = self._check_weight(sample_weight, X)
-        self._reset(y)
+        self._forget()
+        X = check_rows(self, X, "training data", reset=True)
+        y = check_labels(y, count(X))
+        weight = check_weight(self.estimator, sample_weight, count(X))
+        self._labels = Labels.of(y)
+        codes = self._labels.codes(y)
         if deployment is None:
             if baseline is not None:
                 raise InputError(
                     "A baseline was given without deployment data to compare it with. "
                     "Pass the window as deployment=."
                 )
-            return self._fit_estimator(X, y, weight)
-        window = self._check_window(deployment, "deployment window")
-        codes = np.searchsorted(self._known, y)
+            return self._fit_estimator(X, codes, weight)
+        self._labels = self._labels.name_unknown(self.unknown_label)
+        window = check_window(self, deployment, "deployment window", X, self._n_folds())
         if self.mode == "paper":
+            if baseline is not None:
+                raise InputError(
+                    "mode='paper' is Algorithm 1, which knows no baseline. "
+                    "Leave it out, or use mode='monitor'."
+                )
             self._find_by_paper(X, codes, window, weight)
         else:
             if baseline is not None:
-                baseline = self._check_window(baseline, "baseline")
+                baseline = check_window(self, baseline, "baseline", X, self._n_folds())
             self._find_by_monitor(X, codes, window, baseline)
-        return self._fit_rectified(X, y, window, weight)
+        self._fit_rectified(X, codes, window, weight)
+        check_gaps(self.estimator_, window, "deployment window")
+        self.unknown_label_ = self._labels.unknown
+        return self
 
     def predict(self, X: Any) -> NDArray:
         """Return known labels, or `unknown_label_`."""
-        check_is_fitted(self)
-        predicted = np.asarray(self.estimator_.predict(self._check_rows(X, "data")))
+        check_is_fitted(self, "estimator_")
+        predicted = np.asarray(self.estimator_.predict(check_rows(self, X, "data")))
         return self.classes_[np.searchsorted(self.estimator_classes_, predicted.ravel())]
 
     @available_if(_estimator_has("predict_proba"))
     def predict_proba(self, X: Any) -> NDArray:
         """Return a probability per label, in the order of `classes_`."""
-        check_is_fitted(self)
-        return np.asarray(self.estimator_.predict_proba(self._check_rows(X, "data")))
+        check_is_fitted(self, "estimator_")
+        return np.asarray(self.estimator_.predict_proba(check_rows(self, X, "data")))
 
     @available_if(_estimator_has("decision_function"))
     def decision_function(self, X: Any) -> NDArray:
         """Return the estimator's decision values, in the order of `classes_`."""
-        check_is_fitted(self)
-        return np.asarray(self.estimator_.decision_function(self._check_rows(X, "data")))
+        check_is_fitted(self, "estimator_")
+        return np.asarray(self.estimator_.decision_function(check_rows(self, X, "data")))
 
     def unknown_score(self, X: Any) -> NDArray:
         """Return how unknown each row looks, in [0, 1]; 0.5 is where extraction began.
@@ -195,14 +193,14 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         In "paper" mode it is the rectified model's own probability of the unknown label where it
         has one, else 1 for rows it calls unknown and 0 for others.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "estimator_")
         if self.unknown_label_ is None:
             raise InputError(
                 "This model was fitted without a deployment window, so it has no idea of unknowns. "
                 "Call fit(X, y, deployment=...) first."
             )
-        if self.mode == "monitor":
-            margin = margins(self.gate_.scores(self._check_rows(X, "data")))
+        if self.gate_ is not None:
+            margin = margins(self.gate_.scores(check_rows(self, X, "data")))
             return expit((margin - self._threshold) / self._spread)
         if hasattr(self, "predict_proba") and self.unknown_label_ in list(self.classes_):
             return self.predict_proba(X)[:, list(self.classes_).index(self.unknown_label_)]
@@ -218,167 +216,45 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         )
         return tags
 
-    # -- what was handed in
-
-    def _check_rows(self, X: Any, what: str, *, reset: bool = False) -> Any:
-        """Check rows, and keep the container that the estimator can make sense of."""
-        if isinstance(X, pd.DataFrame):
-            _check_feature_names(self, X, reset=reset)
-            _check_n_features(self, X, reset=reset)
-            if reset and len(X) == 0:
-                raise InputError(f"The {what} has 0 rows. At least one row per class is needed.")
-            return X
-        if not sparse.issparse(X) and np.ndim(X) != 2 and np.ndim(X) != 0:
-            rows = np.asarray(X)
-            if rows.ndim > 2 or rows.dtype.kind in "OUS":  # images, texts: the estimator's business
-                return rows
-        allow_nan = get_tags(self.estimator).input_tags.allow_nan
-        is_text = not sparse.issparse(X) and np.asarray(X).dtype.kind in "OUS"
-        return validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=None if is_text else "numeric",
-            ensure_all_finite="allow-nan" if allow_nan else not is_text,
-        )
-
-    def _check_window(self, window: Any, what: str) -> Any:
-        """Check that a window has the training data's columns, and rows enough for the folds."""
-        columns = getattr(self, "feature_names_in_", None)
-        if columns is not None and isinstance(window, pd.DataFrame):
-            missing = sorted(set(columns) - set(window.columns))
-            extra = sorted(map(str, set(window.columns) - set(columns)))
-            if missing or extra:
-                raise InputError(
-                    f"The {what} has other columns than the training data: "
-                    f"missing {', '.join(missing) or 'none'}; extra {', '.join(extra) or 'none'}. "
-                    "Select the model's columns in the window's source."
-                )
-            window = window[list(columns)]
-        n_columns = np.shape(window)[1] if np.ndim(window) == 2 or sparse.issparse(window) else None
-        expected = getattr(self, "n_features_in_", n_columns)
-        if n_columns is not None and n_columns != expected:
-            raise InputError(
-                f"The {what} has {n_columns} columns, the training data {expected}. "
-                "Select the model's columns in the window's source."
-            )
-        try:
-            window = self._check_rows(window, what)
-        except InputError:
-            raise
-        except ValueError as error:
-            raise InputError(f"The {what} cannot be used: {error}") from error
-        folds = self.cv if isinstance(self.cv, int) else 2
-        if count(window) < folds:
-            raise InputError(
-                f"The {what} has {count(window)} row(s), fewer than the {folds} folds. "
-                "Take a longer window, or lower cv."
-            )
-        return window
-
-    def _check_labels(self, X: Any, y: Any) -> NDArray:
-        if y is None:
-            raise InputError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None."
-            )
-        y = column_or_1d(np.asarray(y), warn=True)
-        check_classification_targets(y)
-        if len(y) != count(X):
-            raise InputError(
-                f"Found input variables with inconsistent numbers of samples: {count(X)} rows "
-                f"and {len(y)} labels. Give one label per row."
-            )
-        if pd.isna(y).any():
-            raise InputError(
-                f"{pd.isna(y).sum()} of {len(y)} labels are missing (NaN). "
-                "Drop these rows from the training data, or label them."
-            )
-        return y
-
-    def _check_weight(self, sample_weight: Any, X: Any) -> NDArray | None:
-        if sample_weight is None:
-            return None
-        last = self.estimator[-1] if isinstance(self.estimator, Pipeline) else self.estimator
-        if not has_fit_parameter(last, "sample_weight"):
-            raise InputError(
-                f"sample_weight was given, but {type(last).__name__} takes none. "
-                "Leave it out, or use an estimator that weighs its rows."
-            )
-        return _check_sample_weight(sample_weight, np.empty((count(X), 1)))
-
-    # -- labels
-
-    def _reset(self, y: NDArray) -> None:
-        """Learn the labels, and forget what an earlier window showed."""
-        self._public_known = np.unique(y)
-        # No third bool exists to call unknowns by: the estimator sees 0, 1 and 2 instead.
-        self._known = self._public_known.astype(int) if y.dtype == bool else self._public_known
-        self._unknown_code, self.unknown_label_ = None, None
+    def _forget(self) -> None:
+        """Forget what an earlier fit found."""
+        self.unknown_label_ = None
         self.sample_indices_ = self.unknown_indices_ = np.empty(0, dtype=int)
         self.assessment_: Assessment | None = None
-        self.clusters_: tuple[Any, ...] = ()
+        self.clusters_: tuple[Cluster, ...] = ()
+        self.gate_: Gate | None = None
 
-    def _name_unknown(self) -> None:
-        """Choose what unknowns are called, by the estimator and by its users."""
-        known = self._known
-        if len(known) < 2:
-            raise InputError(
-                f"The training data has one class only ({self._public_known[0]!r}). "
-                "A dummy class can be told from known classes only if there are at least two."
-            )
-        self._unknown_code = known.max() + 1 if known.dtype.kind in "iuf" else _free_name(known)
-        default = "unknown" if self._public_known.dtype == bool else self._unknown_code
-        self.unknown_label_ = default if self.unknown_label is None else self.unknown_label
-        if self.unknown_label_ in self._public_known.tolist():
-            raise InputError(
-                f"unknown_label={self.unknown_label_!r} is a known class already, so an unknown "
-                "row could not be told from it. Choose a label that no training row has."
-            )
+    def _n_folds(self) -> int:
+        """Return the number of folds, as far as a splitter tells without rows."""
+        return int(self.cv) if isinstance(self.cv, Integral) else 2
 
     # -- the search
 
     def _find_by_paper(self, X: Any, codes: NDArray, window: Any, weight: NDArray | None) -> None:
-        self._name_unknown()
-        rate, of = (
-            (RATIO, "training")
-            if self.sample_rate == "auto"
-            else (
-                self.sample_rate,
-                self.sample_of,
-            )
-        )
+        is_auto = self.sample_rate == "auto"
+        rate, of = (RATIO, "training") if is_auto else (float(self.sample_rate), self.sample_of)
         sample = sample_window(count(window), len(codes), rate, of, self.random_state)
-        labels = np.append(self._known, [self._unknown_code])
-        layout = np.concatenate([codes, np.full(len(sample), len(self._known))])
-        folds = self.cv if isinstance(self.cv, int) else 2
-        if len(sample) < folds:
+        if len(sample) < self._n_folds():
             raise InputError(
-                f"The sample has {len(sample)} row(s), fewer than the {folds} folds. "
+                f"The sample has {len(sample)} row(s), fewer than the {self._n_folds()} folds. "
                 "Raise sample_rate, or lower cv."
             )
+        taught = self._labels.taught
+        dummy = np.full(len(sample), len(taught) - 1)
         unknown = cross_validate_sample(
-            self.estimator,
+            seeded(self.estimator, self.random_state),
             stack(X, take(window, sample)),
-            labels[layout],
-            self._unknown_code,
-            self._splitter(),
-            self._weights(weight, len(sample)),
+            taught[np.concatenate([codes, dummy])],
+            taught[-1],
+            make_splitter(self.cv, self.random_state),
+            weight_params(self.estimator, weight, len(sample)),
             self.n_jobs,
         )
         self.sample_indices_ = sample
         self.unknown_indices_ = sample[unknown[len(codes) :]]
 
-    def _splitter(self) -> Any:
-        if self.cv == "holdout":
-            return StratifiedShuffleSplit(1, test_size=1 / 3, random_state=self.random_state)
-        if isinstance(self.cv, int):
-            return StratifiedKFold(self.cv, shuffle=True, random_state=self.random_state)
-        return self.cv
-
     def _find_by_monitor(self, X: Any, codes: NDArray, window: Any, baseline: Any) -> None:
-        self._name_unknown()
-        if self.cv == "holdout":
+        if isinstance(self.cv, str):
             raise InputError(
                 "cv='holdout' leaves rows without a held-out score, which mode='monitor' needs "
                 "for every row. Give a number of folds, or use mode='paper'."
@@ -389,7 +265,7 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             window,
             baseline=baseline,
             gate=self._make_gate(X),
-            cv=self.cv,
+            cv=int(self.cv) if isinstance(self.cv, Integral) else self.cv,
             ratio=RATIO if self.sample_rate == "auto" else float(self.sample_rate),
             alpha=self.alpha,
             seed=self.random_state,
@@ -399,22 +275,21 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self._describe_unknowns(X, codes, window, finding)
 
     def _make_gate(self, X: Any) -> Gate:
-        if not isinstance(self.gate, str):
-            return FoldsGate(self.gate, n_jobs=self.n_jobs)
         kind = self.gate
         if kind == "auto":
-            last = self.estimator[-1] if isinstance(self.estimator, Pipeline) else self.estimator
-            of_trees = type(last).__module__.startswith(TREE_MODULES)
-            is_text = not isinstance(X, pd.DataFrame) and np.ndim(X) == 1
-            kind = "estimator" if is_text else "forest" if of_trees else "kernel"
-        if kind == "estimator":
-            return FoldsGate(self.estimator, n_jobs=self.n_jobs)
-        return ForestGate(n_jobs=self.n_jobs) if kind == "forest" else KernelGate()
+            is_text = X.ndim == 1
+            kind = "estimator" if is_text else "forest" if is_of_trees(self.estimator) else "kernel"
+        if kind == "kernel":
+            return KernelGate()
+        if kind == "forest":
+            return ForestGate(n_jobs=self.n_jobs)
+        learner = self.estimator if kind == "estimator" else kind
+        return FoldsGate(seeded(learner, self.random_state), n_jobs=self.n_jobs)
 
     def _describe_unknowns(self, X: Any, codes: NDArray, window: Any, finding: Finding) -> None:
         """Group the unknown rows, and say how far from the known classes they lie."""
         self.assessment_ = finding.assessment
-        if len(finding.unknown) == 0 or (np.ndim(X) == 1 and not sparse.issparse(X)):
+        if len(finding.unknown) == 0 or X.ndim == 1:
             return
         rng = np.random.default_rng(self.random_state)
         shown = rng.permutation(len(codes))[:DESCRIBED_ROWS]
@@ -423,7 +298,8 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         known_numbers, unknown_numbers = (
             numbers.transform(rows) for rows in (take(X, shown), unknown)
         )
-        self.clusters_ = group_rows(unknown_numbers, finding.unknown, self.random_state)
+        scale = _spread_within(known_numbers, codes[shown])
+        self.clusters_ = group_rows(unknown_numbers, finding.unknown, scale, self.random_state)
         slack = metrics.separation_slack(
             known_numbers,
             codes[shown],
@@ -444,47 +320,29 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     # -- the fit
 
     def _fit_rectified(
-        self, X: Any, y: NDArray, window: Any, weight: NDArray | None
+        self, X: Any, codes: NDArray, window: Any, weight: NDArray | None
     ) -> "RTSCVClassifier":
-        if len(self.unknown_indices_) == 0:
-            return self._fit_estimator(X, y, weight)
-        labels = np.append(self._known, [self._unknown_code])
-        codes = np.searchsorted(self._public_known, y)
-        extended = np.concatenate([codes, np.full(len(self.unknown_indices_), len(self._known))])
+        n_unknown = len(self.unknown_indices_)
+        if n_unknown == 0:
+            return self._fit_estimator(X, codes, weight)
+        unknown = np.full(n_unknown, len(self._labels.known))
         rows = stack(X, take(window, self.unknown_indices_))
-        params = self._weights(weight, len(self.unknown_indices_))
-        self.estimator_ = clone(self.estimator).fit(rows, labels[extended], **params)
-        return self._learn_classes()
+        return self._fit_estimator(rows, np.concatenate([codes, unknown]), weight)
 
-    def _fit_estimator(self, X: Any, y: NDArray, weight: NDArray | None) -> "RTSCVClassifier":
-        labels = self._known[np.searchsorted(self._public_known, y)]
-        self.estimator_ = clone(self.estimator).fit(X, labels, **self._weights(weight, 0))
-        return self._learn_classes()
-
-    def _learn_classes(self) -> "RTSCVClassifier":
+    def _fit_estimator(self, X: Any, codes: NDArray, weight: NDArray | None) -> "RTSCVClassifier":
+        n_added = len(codes) - len(weight) if weight is not None else 0
+        params = weight_params(self.estimator, weight, n_added)
+        estimator = seeded(self.estimator, self.random_state)
+        self.estimator_ = estimator.fit(X, self._labels.taught[codes], **params)
         self.estimator_classes_ = np.asarray(self.estimator_.classes_)
-        public = [
-            self.unknown_label_
-            if label == self._unknown_code
-            else self._public_known[np.searchsorted(self._known, label)]
-            for label in self.estimator_classes_
-        ]
-        known_type = self._public_known.dtype
-        same_type = np.asarray(public).dtype.kind == known_type.kind
-        self.classes_ = np.asarray(public, dtype=None if same_type else object)
+        self.classes_ = self._labels.public(self.estimator_classes_)
         return self
 
-    def _weights(self, weight: NDArray | None, n_added: int) -> dict[str, NDArray]:
-        """Return fit parameters: added rows weigh as much as the average row."""
-        if weight is None:
-            return {}
-        step = f"{self.estimator.steps[-1][0]}__" if isinstance(self.estimator, Pipeline) else ""
-        return {f"{step}sample_weight": np.append(weight, np.full(n_added, weight.mean()))}
 
-
-def _free_name(known: NDArray) -> str:
-    """Return a word that no known class is called by."""
-    name = "unknown"
-    while name in known.tolist():
-        name += "_"
-    return name
+def _spread_within(numbers: NDArray, codes: NDArray) -> NDArray:
+    """Return how far each column spreads within a class."""
+    variances = np.zeros(numbers.shape[1])
+    for code in np.unique(codes):
+        of_class = numbers[codes == code].astype(float)
+        variances += of_class.var(axis=0) * len(of_class) / len(codes)
+    return np.sqrt(variances)

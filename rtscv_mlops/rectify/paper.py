@@ -3,14 +3,16 @@
 Knows rows, labels and classifiers. It has no notion of "nothing new here": see `monitor` for that.
 """
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.model_selection import check_cv
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit, check_cv
 
+from rtscv_mlops.errors import InputError
 from rtscv_mlops.rectify.rows import take
 
 
@@ -19,6 +21,15 @@ def sample_window(n_window: int, n_known: int, rate: float, of: str, seed: int) 
     size = round(rate * (n_window if of == "window" else n_known))
     size = min(max(size, 1), n_window)
     return np.sort(np.random.default_rng(seed).permutation(n_window)[:size])
+
+
+def make_splitter(cv: Any, seed: int) -> Any:
+    """Return the splitter that a number of folds or the word "holdout" stands for."""
+    if isinstance(cv, str):
+        return StratifiedShuffleSplit(1, test_size=1 / 3, random_state=seed)
+    if isinstance(cv, Integral):
+        return StratifiedKFold(int(cv), shuffle=True, random_state=seed)
+    return cv
 
 
 def cross_validate_sample(
@@ -43,7 +54,10 @@ def cross_validate_sample(
         model = clone(estimator).fit(take(rows, train), layout[train], **params)
         return test[np.asarray(model.predict(take(rows, test))).ravel() == dummy]
 
-    splits = check_cv(cv, layout, classifier=True).split(np.zeros(len(layout)), layout)
+    try:
+        splits = list(check_cv(cv, layout, classifier=True).split(np.zeros(len(layout)), layout))
+    except ValueError as error:
+        raise InputError(f"{cv!r} cannot split the rows: {error} Choose another cv.") from error
     kept = Parallel(n_jobs=n_jobs)(delayed(held_out_unknowns)(*split) for split in splits)
     unknown = np.zeros(len(layout), dtype=bool)
     unknown[np.concatenate(kept)] = True

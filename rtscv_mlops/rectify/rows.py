@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
 from scipy import sparse
-from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.decomposition import TruncatedSVD
-from sklearn.impute import SimpleImputer
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils import _safe_indexing
 
@@ -21,6 +19,15 @@ MAX_CATEGORIES = 40
 
 SPARSE_DIMENSIONS = 100
 """Sparse rows are compared in this many directions; distances in 100 000 columns say nothing."""
+
+LARGEST = 1e15
+"""Numbers beyond this (or below its inverse) are rescaled: their squares must fit in a float32."""
+
+COARSE = 1e3
+"""A column this many times farther from 0 than it is wide is centred, lest a float32 round it."""
+
+MEDIAN_ROWS = 2_000
+"""Rows that the medians which fill gaps are taken from."""
 
 
 def take(rows: Any, indices: NDArray) -> Any:
@@ -31,10 +38,20 @@ def take(rows: Any, indices: NDArray) -> Any:
 def stack(first: Any, second: Any) -> Any:
     """Put rows below rows; a DataFrame stays one, so that columns keep their names and types."""
     if isinstance(first, pd.DataFrame):
-        return pd.concat([first, second], ignore_index=True)
+        return pd.concat(_share_categories(first, second), ignore_index=True)
     if sparse.issparse(first):
         return sparse.vstack([first, second], format="csr")
     return np.concatenate([np.asarray(first), np.asarray(second)])
+
+
+def _share_categories(first: pd.DataFrame, second: pd.DataFrame) -> list[pd.DataFrame]:
+    """Give both tables the same categories, the first's in front; pandas would drop the type."""
+    shared = {}
+    for name, dtype in first.dtypes.items():
+        if isinstance(dtype, pd.CategoricalDtype) and second[name].dtype != dtype:
+            others = pd.Index(second[name].dropna().unique()).difference(dtype.categories)
+            shared[name] = pd.CategoricalDtype(dtype.categories.append(others), dtype.ordered)
+    return [first.astype(shared), second.astype(shared)] if shared else [first, second]
 
 
 def count(rows: Any) -> int:
@@ -46,61 +63,119 @@ class Numbers:
     """Turns rows into a dense float matrix: text becomes indicators, gaps become medians.
 
     It learns from all rows alike, never from labels, so it cannot tell training from window rows.
+    Columns that single precision would spoil (times, large identifiers, huge or tiny values) are
+    moved or rescaled; all others are left as they are.
     """
 
     def fit(self, rows: Any) -> "Numbers":
         """Learn what the columns hold."""
-        self._encoder = self._make_encoder(rows)
-        if self._encoder is not None:
-            self._encoder.fit(rows)
+        self._encoder = _make_encoder(rows).fit(rows)
+        values = self._encode(rows)
+        if not np.isfinite(values).all():
+            values = np.where(np.isinf(values), np.nan, values)
+        low, high = (np.nan_to_num(edge.reduce(values, axis=0)) for edge in (np.fmin, np.fmax))
+        middle, width = low / 2 + high / 2, high / 2 - low / 2
+        self._offset = np.where(np.abs(middle) > COARSE * width, middle, 0.0)
+        reach = np.maximum(np.abs(low - self._offset), np.abs(high - self._offset))
+        extreme = (reach > LARGEST) | ((reach > 0) & (reach < 1 / LARGEST))
+        self._unit = np.where(extreme, reach, 1.0)
+        self._as_is = not (self._offset.any() or extreme.any())
+        self._filling = np.clip(_medians(values), low, high)
         return self
 
     def transform(self, rows: Any) -> NDArray:
         """Return the rows as numbers."""
-        if self._encoder is not None:
-            rows = self._encoder.transform(rows)
-        return np.asarray(rows, dtype=np.float32).reshape(count(rows), -1)
+        values = self._encode(rows)
+        gaps = np.isnan(values)
+        if gaps.any():
+            values = np.where(gaps, self._filling, values)
+        if not self._as_is:
+            values = (values - self._offset) / self._unit
+        with np.errstate(over="ignore"):
+            numbers = values.astype(np.float32)
+        return np.clip(numbers, -LARGEST, LARGEST, out=numbers)
 
-    def _make_encoder(self, rows: Any) -> Any:
-        if sparse.issparse(rows):
-            dimensions = min(SPARSE_DIMENSIONS, rows.shape[1] - 1, rows.shape[0] - 1)
-            return TruncatedSVD(dimensions, random_state=0) if dimensions > 1 else _Densify()
-        if isinstance(rows, pd.DataFrame):
-            return _table_encoder(rows)
-        numbers = np.asarray(rows)
-        if numbers.dtype.kind not in "fiub":
-            return _Densify() if _is_numeric(numbers) else _table_encoder(pd.DataFrame(numbers))
-        return SimpleImputer(strategy="median") if np.isnan(numbers).any() else None
+    def _encode(self, rows: Any) -> NDArray:
+        values = np.asarray(self._encoder.transform(rows))
+        is_small = values.dtype.kind in "biuf" and np.can_cast(values.dtype, np.float32)
+        dtype = np.float32 if is_small else np.float64
+        return values.astype(dtype, copy=False).reshape(len(values), -1)
 
 
-class _Densify:
-    """Rows that are numbers already, in a container that hides it."""
+def _medians(values: NDArray) -> NDArray:
+    some = values[:: max(1, len(values) // MEDIAN_ROWS)].astype(np.float64)
+    some[:, np.isnan(some).all(axis=0)] = 0.0
+    return np.nanmedian(some, axis=0)
 
-    def fit(self, rows: Any) -> "_Densify":
+
+def _make_encoder(rows: Any) -> Any:
+    if sparse.issparse(rows):
+        dimensions = min(SPARSE_DIMENSIONS, rows.shape[1] - 1, rows.shape[0] - 1)
+        return TruncatedSVD(dimensions, random_state=0) if dimensions > 1 else _Dense()
+    is_table = isinstance(rows, pd.DataFrame) or np.asarray(rows).dtype.kind not in "fiub"
+    return _Columns() if is_table else _Dense()
+
+
+class _Dense:
+    """Rows that are numbers already."""
+
+    def fit(self, rows: Any) -> "_Dense":
         return self
 
     def transform(self, rows: Any) -> NDArray:
-        if sparse.issparse(rows):
-            rows = rows.toarray()
-        return np.asarray(rows, dtype=np.float32)
+        return rows.toarray() if sparse.issparse(rows) else np.asarray(rows)
 
 
-def _is_numeric(rows: NDArray) -> bool:
-    try:
-        np.asarray(rows, dtype=np.float64)
-    except (TypeError, ValueError):
-        return False
-    return True
+class _Columns:
+    """A table of mixed columns: numbers and times stay, all else becomes indicators."""
+
+    def fit(self, rows: Any) -> "_Columns":
+        table = _as_table(rows)
+        self._is_number = [_is_number(dtype) for dtype in table.dtypes]
+        self._indicators = OneHotEncoder(
+            handle_unknown="infrequent_if_exist", max_categories=MAX_CATEGORIES, sparse_output=False
+        )
+        if not all(self._is_number):
+            self._indicators.fit(self._words(table))
+        return self
+
+    def transform(self, rows: Any) -> NDArray:
+        table = _as_table(rows)
+        numbers = [_as_floats(column) for column in self._columns(table, numeric=True)]
+        parts = [np.column_stack(numbers)] if numbers else []
+        if not all(self._is_number):
+            parts.append(self._indicators.transform(self._words(table)))
+        return np.hstack(parts)
+
+    def _words(self, table: pd.DataFrame) -> NDArray:
+        """Return the other columns as text, gaps included: a column may mix what it holds."""
+        words = [column.astype(object).map(str) for column in self._columns(table, numeric=False)]
+        return np.column_stack([column.to_numpy(dtype=object) for column in words])
+
+    def _columns(self, table: pd.DataFrame, *, numeric: bool) -> list[pd.Series]:
+        kinds = enumerate(self._is_number)
+        return [table.iloc[:, place] for place, is_number in kinds if is_number == numeric]
 
 
-def _table_encoder(table: pd.DataFrame) -> Any:
-    """Return an encoder for a table of mixed columns."""
-    indicators = OneHotEncoder(
-        handle_unknown="infrequent_if_exist", max_categories=MAX_CATEGORIES, sparse_output=False
-    )
-    numbers = make_pipeline(SimpleImputer(strategy="median"))
-    return make_column_transformer(
-        (numbers, make_column_selector(dtype_include=["number", "bool"])),
-        (indicators, make_column_selector(dtype_exclude=["number", "bool"])),
-        sparse_threshold=0,
-    )
+def _as_table(rows: Any) -> pd.DataFrame:
+    if isinstance(rows, pd.DataFrame):
+        return rows
+    rows = np.asarray(rows)
+    return pd.DataFrame(rows.reshape(len(rows), -1)).infer_objects()
+
+
+def _is_number(dtype: Any) -> bool:
+    return is_numeric_dtype(dtype) or is_bool_dtype(dtype) or _is_time(dtype)
+
+
+def _is_time(dtype: Any) -> bool:
+    return is_datetime64_any_dtype(dtype) or getattr(dtype, "kind", "") == "m"
+
+
+def _as_floats(column: pd.Series) -> NDArray:
+    """Return a column of numbers or times as floats; what is no number there is a gap."""
+    if _is_time(column.dtype):
+        column = column.astype("int64").where(column.notna())
+    elif not (is_numeric_dtype(column.dtype) or is_bool_dtype(column.dtype)):
+        column = pd.to_numeric(column, errors="coerce")
+    return column.to_numpy(dtype=np.float64, na_value=np.nan)
