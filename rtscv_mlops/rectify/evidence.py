@@ -26,8 +26,21 @@ TAILS = (0.90, 0.95, 0.98, 0.99)
 FALSE_DISCOVERY_RATE = 0.1
 """The extracted rows may hold this expected share of known rows."""
 
+FALSE_BESIDE_DRIFT = 0.5
+"""The same beside drift, where the null is an estimate itself: better than a coin, row by row."""
+
+STRICT = 2.3
+"""Standard errors to a limit that is the best of several, or has to allow for a bias."""
+
+GUARD = 0.35
+"""Share of the null below the lowest threshold that a rate is read at."""
+
 COVERED = 0.5
 """A reverse excess above this: the window no longer covers the training data it is compared to."""
+
+
+TOLERANCE = 0.04
+"""The two directions are never quite alike: a tenth of the rows one way may be 14 % the other."""
 
 
 class Verdict(StrEnum):
@@ -193,42 +206,56 @@ def _tail_p_value(null: Margins, window: Margins, threshold: float) -> float:
 def estimate_rate(null: Margins, window: Margins) -> tuple[float, tuple[float, float]]:
     """Estimate the share of window rows that are not from the null, with a 95 % interval.
 
-    Below a threshold that unknowns hardly reach, the window has as many rows as its known part
-    has: one less their share over the null's is the rate. Low thresholds are unbiased and noisy,
-    high ones the reverse; the threshold with the least estimated error gives the rate and the
-    lower limit, and the median of the null, which few unknowns reach, guards the upper limit.
+    Among the low ranks, which unknowns hardly reach, the window has as many rows as its known part
+    has: one less their share over the null's is the rate. Few ranks are unbiased and noisy, many
+    the reverse; the cut with the least estimated error gives the rate. Every cut bounds the rate
+    from below, so the best of them, taken strictly, is the lower limit; the lowest cut, which the
+    fewest unknowns reach, guards the upper limit.
     """
-    rates, errors = [], []
-    shares = np.arange(0.5, 0.96, 0.05)
-    for share in shares:
-        threshold = null.quantile(share)
-        below_null = 1 - null.share_above(threshold)
-        below = 1 - window.share_above(threshold)
-        ratio = below / below_null
-        relative = (1 - below) / max(below * len(window.margin), 1e-9)
-        relative += (1 - below_null) / (below_null * null.effective_size)
-        rates.append(1 - ratio)
-        errors.append(max(ratio, 1e-3) * np.sqrt(relative))
-    rates_, errors_ = np.array(rates), np.array(errors)
-    best = int(np.argmin(errors_**2 + np.maximum(rates_.max() - errors_ - rates_, 0) ** 2))
+    ranks, precision = _ranks_within_class(null, window)
+    cuts = np.arange(GUARD, 0.96, 0.05)
+    below = np.array([np.mean(ranks <= cut) for cut in cuts])
+    rates = 1 - below / cuts
+    variance = below * (1 - below) / len(ranks) + cuts * (1 - cuts) * precision
+    errors = np.sqrt(np.maximum(variance, 1e-9)) / cuts
+    best = int(np.argmin(errors**2 + np.maximum(rates.max() - errors - rates, 0) ** 2))
     z = norm.ppf(0.975)
-    low = rates_[best] - z * errors_[best]
-    high = max(rates_[best] + z * errors_[best], rates_[0] + z * errors_[0])
-    return tuple_of_unit(rates_[best], low, high)
+    low = min((rates - STRICT * errors).max(), rates[best])
+    high = max(rates[best] + z * errors[best], rates[0] + STRICT * errors[0])
+    rate, low, high = (float(value) for value in np.clip([rates[best], low, high], 0, 1))
+    return rate, (low, high)
 
 
-def tuple_of_unit(rate: float, low: float, high: float) -> tuple[float, tuple[float, float]]:
-    """Clip a rate and its limits to [0, 1]."""
-    clipped = np.clip([rate, low, high], 0, 1)
-    return float(clipped[0]), (float(clipped[1]), float(clipped[2]))
+def _ranks_within_class(null: Margins, window: Margins) -> tuple[NDArray, float]:
+    """Return each window row's rank among the null rows of its class, and their variance factor.
+
+    Ranks within a class do not move when the shares of the classes do.
+    """
+    ranks, factor = np.ones(len(window.margin)), 0.0
+    for group in np.unique(window.nearest):
+        of_null, of_window = null.nearest == group, window.nearest == group
+        if not of_null.any():
+            continue  # No null row looks like this class: a rank of 1 says "beyond all of them".
+        order = np.argsort(null.margin[of_null])
+        weight = null.weight[of_null][order]
+        heights = np.concatenate([[0.0], np.cumsum(weight)]) / weight.sum()
+        sorted_null = null.margin[of_null][order]
+        left = heights[np.searchsorted(sorted_null, window.margin[of_window], side="left")]
+        right = heights[np.searchsorted(sorted_null, window.margin[of_window], side="right")]
+        ranks[of_window] = (left + right) / 2
+        share = of_window.mean()
+        factor += share**2 * (weight**2).sum() / weight.sum() ** 2
+    return ranks, factor
 
 
-def extract_rows(null: Margins, window: Margins, rate: float) -> tuple[NDArray, float]:
+def extract_rows(
+    null: Margins, window: Margins, rate: float, false_discoveries: float = FALSE_DISCOVERY_RATE
+) -> tuple[NDArray, float]:
     """Return which window rows to call unknown, and the margin above which they lie.
 
     A row's local false discovery rate is the known part's density over the window's, taken to
     fall with the margin. Rows are kept while they are more likely unknown than known and the
-    expected share of known rows among them stays below `FALSE_DISCOVERY_RATE`.
+    expected share of known rows among them stays within `false_discoveries`.
     """
     margin = np.concatenate([null.margin, window.margin])
     is_window = np.repeat([0.0, 1.0], [len(null.margin), len(window.margin)])
@@ -238,7 +265,7 @@ def extract_rows(null: Margins, window: Margins, rate: float) -> tuple[NDArray, 
     local = np.minimum((1 - rate) * (1 - odds) / np.maximum(odds, 1e-12), 1)
     order = np.argsort(-window.margin, kind="stable")
     expected = np.cumsum(local[order]) / np.arange(1, len(order) + 1)
-    kept = (local[order] <= 0.5) & (expected <= FALSE_DISCOVERY_RATE)
+    kept = (local[order] <= 0.5) & (expected <= false_discoveries)
     size = int(kept.sum()) if kept.all() else int(np.argmin(kept))
     flagged = np.zeros(len(order), dtype=bool)
     flagged[order[:size]] = True
@@ -283,9 +310,8 @@ def decide(p_value: float, excess: Excess | None, alpha: float) -> Verdict:
     """Say in one word what changed.
 
     Forward alone: a new class. Both ways: the known classes moved, and a new class came as well
-    only if the window goes clearly beyond what drift explains (a tenth of the rows, and 30 % for
-    the two directions never being quite alike), or if what is flagged falls to classes that lost
-    nothing. Where drift moved most rows, nothing can be seen behind it.
+    only if the window goes clearly beyond what drift explains, or if what is flagged falls to
+    classes that lost nothing. Where drift moved most rows, nothing can be seen behind it.
     """
     if excess is None or p_value >= alpha:
         return Verdict.NO_CHANGE
@@ -294,6 +320,6 @@ def decide(p_value: float, excess: Excess | None, alpha: float) -> Verdict:
         return Verdict.UNKNOWNS
     if excess.reverse > COVERED:
         return Verdict.DRIFT
-    if excess.beyond_interval[0] > 0.03 or excess.unmatched > 0.7:
+    if excess.beyond_interval[0] > TOLERANCE or excess.unmatched > 0.7:
         return Verdict.UNKNOWNS_AND_DRIFT
     return Verdict.DRIFT

@@ -15,8 +15,8 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.base import clone
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 from rtscv_mlops.rectify.rows import Numbers, count, take
 
@@ -62,6 +62,9 @@ class Gate(Protocol):
     def scores(self, rows: Any) -> NDArray:
         """Score new rows with the models of the first `cross_fit`."""
 
+    def forget(self) -> None:
+        """Drop the rows; what is needed to score new ones stays."""
+
 
 def margins(scores: NDArray) -> NDArray:
     """Return the dummy's lead over the best class: above 0, the dummy wins."""
@@ -84,108 +87,118 @@ class KernelGate:
 
     The solution is in closed form, so the whole window takes part in every fold, lightly weighted,
     instead of one small sample of it, and the test may be turned round without new features.
-    Kernel width, ridge and scaling are those that tell the known classes apart best.
+    Scaling, width and ridge are those that tell the known classes apart best in a trial on some of
+    them, and there are as many landmarks as that takes: an easy problem stays cheap.
     """
 
     SPREADS = (0.3, 1.0, 2.0)
     RIDGES = (0.1, 1.0)
-    TRIAL_ROWS = 1_200
-    TRIAL_LANDMARKS = 300
+    TRIAL_ROWS = 1_000
+    TRIAL_LANDMARKS = 240
+    MAX_FEATURES = 40_000_000  # kept between layouts up to 160 MB, computed anew beyond
 
-    def __init__(self, max_landmarks: int = 800) -> None:
+    def __init__(self, max_landmarks: int = 1_200) -> None:
         self.max_landmarks = max_landmarks
 
     def prepare(self, table: Any, classes: NDArray, labels: NDArray, seed: int) -> Self:
         rng = np.random.default_rng(seed)
         self._numbers = Numbers().fit(table)
         numbers = self._numbers.transform(table)
-        self._choose_space(numbers, classes, labels, rng)
-        scaled = self._scale(numbers)
-        n_landmarks = int(np.clip(len(scaled) // 8, 100, self.max_landmarks))
-        self._landmarks = scaled[rng.permutation(len(scaled))[:n_landmarks]]
-        self._table = scaled
-        self._coefficients = None
+        enough = self._choose_space(numbers, classes, labels, rng)
+        self._table = self._scale(numbers)
+        size = min(max(len(numbers) // 8, 500), enough or self.max_landmarks, len(numbers))
+        self._landmarks = self._table[rng.permutation(len(numbers))[:size]]
+        fits_memory = len(numbers) * size <= self.MAX_FEATURES
+        self._features = self._kernel(self._table) if fits_memory else None
+        self._coefficients: NDArray | None = None
         return self
 
     def forget(self) -> None:
-        """Drop the rows; what is needed to score new ones stays."""
-        del self._table
+        del self._table, self._features
 
     def cross_fit(self, layout: Layout, scored: NDArray) -> NDArray:
         scores = np.full((len(self._table), layout.n_classes + 1), np.nan)
         sums = [self._normal_equations(layout, fold) for fold in range(layout.folds.max() + 1)]
         gram = sum(gram for gram, _ in sums)
         target = sum(target for _, target in sums)
+        prior = self._kernel(self._landmarks)
         coefficients = []
         for fold, (fold_gram, fold_target) in enumerate(sums):
-            coefficients.append(self._solve(gram - fold_gram, target - fold_target))
-            held_out = scored[layout.folds[scored] == fold]
-            for rows in chunks(held_out):
-                scores[rows] = self._kernel(self._table[rows]) @ coefficients[-1]
+            solved = _ridge(gram - fold_gram, target - fold_target, prior, self._ridge)
+            for rows in chunks(scored[layout.folds[scored] == fold]):
+                scores[rows] = self._features_of(rows) @ solved
+            coefficients.append(solved)
         if self._coefficients is None:
             self._coefficients = np.mean(coefficients, axis=0)
         return scores
 
     def scores(self, rows: Any) -> NDArray:
-        scaled = self._scale(self._numbers.transform(rows))
-        return self._kernel(scaled) @ self._coefficients
+        return self._kernel(self._scale(self._numbers.transform(rows))) @ self._coefficients
 
     def _normal_equations(self, layout: Layout, fold: int) -> tuple[NDArray, NDArray]:
         """Return what the rows of one fold add to the two sides of the equations."""
         size = len(self._landmarks)
         gram = np.zeros((size, size))
         target = np.zeros((size, layout.n_classes + 1))
-        of_fold = layout.folds[layout.classes] == fold
-        for piece in chunks(np.flatnonzero(of_fold)):
-            kernel = self._kernel(self._table[layout.classes[piece]])
-            gram += kernel.T @ kernel
+        for piece in chunks(np.flatnonzero(layout.folds[layout.classes] == fold)):
+            features = self._features_of(layout.classes[piece])
+            gram += features.T @ features
             hot = np.eye(layout.n_classes + 1, dtype=np.float32)[layout.labels[piece]]
-            target += kernel.T @ hot
+            target += features.T @ hot
         for rows in chunks(layout.dummy[layout.folds[layout.dummy] == fold]):
-            kernel = self._kernel(self._table[rows])
-            gram += layout.dummy_weight * (kernel.T @ kernel)
-            target[:, -1] += layout.dummy_weight * kernel.sum(axis=0)
+            features = self._features_of(rows)
+            gram += layout.dummy_weight * (features.T @ features)
+            target[:, -1] += layout.dummy_weight * features.sum(axis=0)
         return gram, target
 
-    def _solve(self, gram: NDArray, target: NDArray) -> NDArray:
-        return _ridge(gram, target, self._kernel(self._landmarks), self._ridge)
+    def _features_of(self, rows: NDArray) -> NDArray:
+        return self._kernel(self._table[rows]) if self._features is None else self._features[rows]
 
     def _scale(self, numbers: NDArray) -> NDArray:
-        """Centre and scale; a value eight spreads out says no more than one twice as far."""
-        return np.clip((numbers - self._centre) / self._spread, -8, 8)
+        return _squash((numbers - self._centre) / self._spread)
 
     def _kernel(self, scaled: NDArray) -> NDArray:
         return _gaussian(scaled, self._landmarks)
 
     def _choose_space(
         self, numbers: NDArray, classes: NDArray, labels: NDArray, rng: np.random.Generator
-    ) -> None:
-        """Choose scaling, width and ridge by how well half the known rows foretell the other."""
+    ) -> int | None:
+        """Choose how to compare rows, by how well some known rows foretell others.
+
+        Return how many landmarks are enough; None: as many as can be had.
+        """
         picked = rng.permutation(len(classes))[: self.TRIAL_ROWS]
         trial, hot = numbers[classes[picked]], np.eye(labels.max() + 1)[labels[picked]]
         scaler = StandardScaler().fit(numbers[classes])
-        each, overall = scaler.scale_, np.sqrt(np.mean(scaler.var_)) or 1.0
-        best = np.inf
         self._centre = scaler.mean_.astype(np.float32)
-        for scale in (each, np.full_like(each, overall)):
+        overall = np.full_like(scaler.scale_, np.sqrt(np.mean(scaler.var_)) or 1.0)
+        size = min(len(trial) // 2, self.TRIAL_LANDMARKS)
+        best = np.inf
+        for scale in (scaler.scale_, overall):
             for spread in self.SPREADS:
-                divisor = (scale * np.sqrt(len(each) / spread)).astype(np.float32)
-                scaled = np.clip((trial - self._centre) / divisor, -8, 8)
-                for ridge, loss in self._trial_losses(scaled, hot):
+                divisor = (scale * np.sqrt(len(scale) / spread)).astype(np.float32)
+                scaled = _squash((trial - self._centre) / divisor)
+                features = _gaussian(scaled, scaled[:size])
+                for ridge in self.RIDGES:
+                    loss = _trial_loss(features, hot, ridge)
                     if loss < best:
-                        best, self._spread, self._ridge = loss, divisor, ridge
+                        best, kept = loss, features
+                        self._spread, self._ridge = divisor, ridge
+        gain = _trial_loss(kept[:, : size // 2], hot, self._ridge) / best
+        return size if gain < 1.05 else 2 * size if gain < 1.12 else None
 
-    def _trial_losses(self, scaled: NDArray, hot: NDArray) -> list[tuple[float, float]]:
-        half = len(scaled) // 2
-        landmarks = scaled[: min(half, self.TRIAL_LANDMARKS)]
-        kernel = _gaussian(scaled, landmarks)
-        gram, target = kernel[:half].T @ kernel[:half], kernel[:half].T @ hot[:half]
-        prior = kernel[: len(landmarks)]
-        losses = []
-        for ridge in self.RIDGES:
-            fitted = kernel[half:] @ _ridge(gram, target, prior, ridge)
-            losses.append((ridge, float(np.mean((fitted - hot[half:]) ** 2))))
-        return losses
+
+def _squash(scaled: NDArray) -> NDArray:
+    """Bound the rows: a value eight spreads out says no more than one twice as far."""
+    return np.clip(scaled, -8, 8)
+
+
+def _trial_loss(features: NDArray, hot: NDArray, ridge: float) -> float:
+    """Return the squared error on the second half of the rows, fitted on the first."""
+    half, size = len(features) // 2, features.shape[1]
+    first, second = features[:half], features[half:]
+    solved = _ridge(first.T @ first, first.T @ hot[:half], first[:size], ridge)
+    return float(np.mean((second @ solved - hot[half:]) ** 2))
 
 
 def _gaussian(rows: NDArray, landmarks: NDArray) -> NDArray:
@@ -206,22 +219,24 @@ def _ridge(gram: NDArray, target: NDArray, prior: NDArray, ridge: float) -> NDAr
 
 
 class ForestGate:
-    """A forest grown on the layout; out-of-bag votes are held-out scores at the price of one fit.
+    """Trees grown on halves of the rows; each row is scored by the trees that left it out.
 
-    For models made of trees: it takes their tables as they are, skewed columns and all.
+    For models made of trees: it takes their tables as they are, skewed columns and all. Halves
+    instead of bootstraps, so that known and window rows are left out equally often: out-of-bag
+    votes of a weighted forest are noisier for the heavier rows, and then no null for the others.
     """
 
-    def __init__(self, n_trees: int = 60, n_jobs: int | None = None) -> None:
+    def __init__(self, n_trees: int = 40, n_jobs: int | None = None) -> None:
         self.n_trees, self.n_jobs = n_trees, n_jobs
 
     def prepare(self, table: Any, classes: NDArray, labels: NDArray, seed: int) -> Self:
         self._numbers = Numbers().fit(table)
         self._table = self._numbers.transform(table)
-        self._seed, self._forest = seed, None
+        self._seed = seed
+        self._trees: list[Any] = []
         return self
 
     def forget(self) -> None:
-        """Drop the rows; what is needed to score new ones stays."""
         del self._table
 
     def cross_fit(self, layout: Layout, scored: NDArray) -> NDArray:
@@ -229,22 +244,35 @@ class ForestGate:
         labels = np.concatenate([layout.labels, np.full(len(layout.dummy), layout.n_classes)])
         weight = np.ones(len(fitted))
         weight[len(layout.classes) :] = layout.dummy_weight
-        forest = RandomForestClassifier(
-            self.n_trees,
-            min_samples_leaf=2,
-            oob_score=True,
-            n_jobs=self.n_jobs,
-            random_state=self._seed,
-        ).fit(self._table[fitted], labels, sample_weight=weight)
-        scores = np.full((len(self._table), layout.n_classes + 1), np.nan)
-        scores[fitted] = forest.oob_decision_function_
-        for rows in chunks(np.setdiff1d(scored, fitted)):
-            scores[rows] = forest.predict_proba(self._table[rows])
-        self._forest = self._forest or forest
-        return scores
+        seeds = np.random.SeedSequence([self._seed, len(fitted)]).spawn(self.n_trees)
+
+        def grow(seed: np.random.SeedSequence) -> tuple[Any, NDArray]:
+            rng = np.random.default_rng(seed)
+            grown = rng.random(len(fitted)) < 0.5
+            tree = DecisionTreeClassifier(
+                max_features="sqrt",
+                min_samples_leaf=4,
+                random_state=int(rng.integers(2**31)),
+            ).fit(self._table[fitted[grown]], labels[grown], sample_weight=weight[grown])
+            return tree, np.setdiff1d(scored, fitted[grown])
+
+        scores = np.zeros((len(self._table), layout.n_classes + 1))
+        votes = np.zeros(len(self._table))
+        grown = Parallel(n_jobs=self.n_jobs)(delayed(grow)(seed) for seed in seeds)
+        for tree, left_out in grown:
+            for rows in chunks(left_out):
+                scores[rows[:, None], tree.classes_] += tree.predict_proba(self._table[rows])
+                votes[rows] += 1
+        self._trees = self._trees or [tree for tree, _ in grown]
+        return scores / np.maximum(votes, 1)[:, None]
 
     def scores(self, rows: Any) -> NDArray:
-        return self._forest.predict_proba(self._numbers.transform(rows))
+        numbers = self._numbers.transform(rows)
+        n_scores = 1 + max(int(tree.classes_[-1]) for tree in self._trees)
+        scores = np.zeros((len(numbers), n_scores))
+        for tree in self._trees:
+            scores[:, tree.classes_] += tree.predict_proba(numbers) / len(self._trees)
+        return scores
 
 
 class FoldsGate:
@@ -257,11 +285,11 @@ class FoldsGate:
         self.estimator, self.n_samples, self.n_jobs = estimator, n_samples, n_jobs
 
     def prepare(self, table: Any, classes: NDArray, labels: NDArray, seed: int) -> Self:
-        self._table, self._seed, self._models = table, seed, None
+        self._table, self._seed = table, seed
+        self._models: list[Any] = []
         return self
 
     def forget(self) -> None:
-        """Drop the rows; what is needed to score new ones stays."""
         del self._table
 
     def cross_fit(self, layout: Layout, scored: NDArray) -> NDArray:

@@ -17,6 +17,8 @@ from sklearn.model_selection import check_cv
 
 from rtscv_mlops.errors import InputError
 from rtscv_mlops.rectify.evidence import (
+    FALSE_BESIDE_DRIFT,
+    FALSE_DISCOVERY_RATE,
     Assessment,
     Margins,
     Turned,
@@ -34,10 +36,10 @@ from rtscv_mlops.rectify.rows import count, stack, take
 RATIO = 0.2
 """What the window weighs against the training rows; small enough not to swallow known classes."""
 
-MIN_KNOWN = 5_000
-MAX_WINDOW = 20_000
+MIN_KNOWN = 8_000
+MAX_WINDOW = 10_000
 MIN_CLASS = 20
-"""Rows that enter a fit: more known rows than twice the window add cost, hardly power."""
+"""Rows that enter a fit: more known rows than window rows add cost, and hardly any power."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +100,23 @@ def assess_window(
     with clock.stage("forward"):
         null, seen, shift = _run_forward(gate, table, layout)
         p_value = stratified_p_value(null, seen)
+        rate, interval = estimate_rate(null, seen)
     excess = None
     if p_value < alpha:
         with clock.stage("reverse"):
             turned = _turn_round(gate, table, null, seen, layout, rng)
             excess = compare_excess(turned)
-    verdict = decide(p_value, excess, alpha)
+    verdict, false_discoveries = decide(p_value, excess, alpha), FALSE_DISCOVERY_RATE
     if verdict in (Verdict.DRIFT, Verdict.UNKNOWNS_AND_DRIFT):
         # Known rows that moved look to the training data as the training rows look to the window.
         null, seen = turned.reverse, turned.window
-    with clock.stage("extract"):
+        most = interval[1]
         rate, interval = estimate_rate(null, seen)
-        flagged, threshold = extract_rows(null, seen, rate)
+        # What drift does not explain is unknown at least; at most, all of the change is.
+        interval = (min(max(excess.beyond_interval[0], 0), rate), max(most, rate))
+        false_discoveries = FALSE_BESIDE_DRIFT
+    with clock.stage("extract"):
+        flagged, threshold = extract_rows(null, seen, rate, false_discoveries)
     detected = verdict in (Verdict.UNKNOWNS, Verdict.UNKNOWNS_AND_DRIFT)
     gate.forget()
     facts = {
@@ -144,7 +151,7 @@ def assess_window(
 
 def _keep_known(labels: NDArray, n_window: int, rng: np.random.Generator) -> NDArray:
     """Return the known rows that take part: all, or enough, with every class among them."""
-    limit = max(MIN_KNOWN, 2 * min(n_window, MAX_WINDOW))
+    limit = max(MIN_KNOWN, min(n_window, MAX_WINDOW))
     order = rng.permutation(len(labels))
     if len(labels) <= limit:
         return order
@@ -164,9 +171,9 @@ def _lay_out(known: Any, window: Any, baseline: Any, rng: np.random.Generator) -
     for part in parts[1:]:
         rows = stack(rows, part)
     ends = np.cumsum([count(known), 0 if baseline is None else count(baseline), count(window)])
-    places = [np.arange(ends[0]), np.arange(ends[0], ends[1]), np.arange(ends[1], ends[2])]
-    fitted = rng.permutation(places[2])[:MAX_WINDOW]
-    return _Table(rows, *places, fitted_window=fitted)
+    known_rows, baseline_rows, window_rows = np.split(np.arange(ends[2]), ends[:2])
+    fitted = rng.permutation(window_rows)[:MAX_WINDOW]
+    return _Table(rows, known_rows, baseline_rows, window_rows, fitted)
 
 
 def _known_layout(
@@ -231,7 +238,11 @@ def _turn_round(
     layout: Layout,
     rng: np.random.Generator,
 ) -> Turned:
-    """Run the test both ways on equally many rows, all labelled by the forward models."""
+    """Run the test both ways on equally many rows, all labelled by the forward models.
+
+    Window rows that even drift does not explain are no null for the reverse: a new class, far
+    from all training rows, would make the known classes beside it look deserted.
+    """
     home = np.zeros(count(table.rows), dtype=int)
     home[null.rows], home[seen.rows] = null.nearest, seen.nearest
     size = min(len(null.rows), len(table.fitted_window))
@@ -249,11 +260,14 @@ def _turn_round(
 
     forward = run(training, window, np.concatenate([training, table.window]))
     reverse = run(window, training, np.concatenate([training, window]))
+    whole, deserted = forward(table.window), reverse(training)
+    rate, _ = estimate_rate(deserted, whole)
+    beyond_drift, _ = extract_rows(deserted, whole, rate, FALSE_BESIDE_DRIFT)
     return Turned(
         forward_null=forward(training),
         forward=forward(window),
-        window=forward(table.window),
-        reverse_null=reverse(window),
-        reverse=reverse(training),
+        window=whole,
+        reverse_null=reverse(np.setdiff1d(window, table.window[beyond_drift])),
+        reverse=deserted,
         home=home,
     )

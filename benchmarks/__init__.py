@@ -1,0 +1,1 @@
+"""Measurements that the documentation rests on; each prints its protocol."""
