@@ -20,6 +20,7 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 from rtscv_mlops import RTSCVClassifier
+from rtscv_mlops.rectify.rows import Numbers
 from tests.windows import new_blob
 
 MODES = [{"mode": "paper", "sample_rate": 0.5}, {"gate": "estimator"}, {}]
@@ -205,6 +206,33 @@ def test_images_keep_their_shape(mode):
     model = RTSCVClassifier(make_pipeline(Flat(), SVC()), **mode)
 
     finds_the_new(model, X[:, :, None], y, window[:, :, None], truth == 3)
+
+
+def test_any_table_becomes_numbers():
+    """Times, gaps, nullable and mixed columns become finite numbers, and fine differences stay."""
+    dates = pd.to_datetime(["2026-01-01", "2026-01-02", None, "2026-01-04"])
+    odd = pd.DataFrame(
+        {
+            "when": dates,
+            "since": dates - dates[0],
+            "there": dates.tz_localize("UTC"),
+            "count": pd.array([1, None, 3, 4], dtype="Int64"),
+            "flag": pd.array([True, None, False, True], dtype="boolean"),
+            "mixed": [1, "one", None, 2.5],
+            "empty": [np.nan] * 4,
+            "stamp": 1_780_000_000 + np.arange(4),
+            "huge": [1e300, -1e300, np.inf, 0],
+        }
+    )
+
+    numbers = Numbers().fit(odd).transform(odd)
+
+    assert numbers.dtype == np.float32
+    assert np.isfinite(numbers).all()
+    stamp = numbers[:, 6]
+    np.testing.assert_array_equal(np.diff(stamp), [1, 1, 1])
+    # One row beyond what was seen in fit: a value that no single precision holds.
+    assert np.isfinite(Numbers().fit(np.ones((3, 1))).transform(np.full((1, 1), 1e300))).all()
 
 
 # -- labels

@@ -21,6 +21,7 @@ from rtscv_mlops.errors import InputError
 from rtscv_mlops.rectify.base import check_weight, is_of_trees, seeded, weight_params
 from rtscv_mlops.rectify.checks import check_gaps, check_rows, check_window
 from rtscv_mlops.rectify.clusters import Cluster, group_rows
+from rtscv_mlops.rectify.copies import find_distinct, fingerprints
 from rtscv_mlops.rectify.evidence import Assessment
 from rtscv_mlops.rectify.gates import FoldsGate, ForestGate, Gate, KernelGate, margins
 from rtscv_mlops.rectify.labels import Labels, check_labels
@@ -259,10 +260,19 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 "cv='holdout' leaves rows without a held-out score, which mode='monitor' needs "
                 "for every row. Give a number of folds, or use mode='paper'."
             )
+        prints, known_prints = fingerprints(window), fingerprints(X)
+        judged, known = find_distinct(prints, known_prints), find_distinct(known_prints, prints)
+        if len(judged) < self._n_folds():
+            raise InputError(
+                f"The deployment window has {len(judged)} distinct row(s) in {len(prints)}, fewer "
+                f"than the {self._n_folds()} folds. See whether its source repeats itself."
+            )
+        if baseline is not None:
+            baseline = take(baseline, find_distinct(fingerprints(baseline), prints))
         finding = assess_window(
-            X,
-            codes,
-            window,
+            X if len(known) == len(codes) else take(X, known),
+            codes[known],
+            window if len(judged) == len(prints) else take(window, judged),
             baseline=baseline,
             gate=self._make_gate(X),
             cv=int(self.cv) if isinstance(self.cv, Integral) else self.cv,
@@ -270,6 +280,8 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             alpha=self.alpha,
             seed=self.random_state,
         )
+        if len(judged) < len(prints):
+            finding = _with_copies(finding, prints, judged)
         self.sample_indices_, self.unknown_indices_ = finding.sampled, finding.unknown
         self.gate_, self._threshold, self._spread = finding.gate, finding.threshold, finding.spread
         self._describe_unknowns(X, codes, window, finding)
@@ -337,6 +349,17 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.estimator_classes_ = np.asarray(self.estimator_.classes_)
         self.classes_ = self._labels.public(self.estimator_classes_)
         return self
+
+
+def _with_copies(finding: Finding, prints: NDArray, judged: NDArray) -> Finding:
+    """Return what was found in distinct rows as rows of the whole window, copies and all."""
+    facts = {**finding.assessment.diagnostics, "copies": len(prints) - len(judged)}
+    return replace(
+        finding,
+        assessment=replace(finding.assessment, diagnostics=facts),
+        sampled=judged[finding.sampled],
+        unknown=np.flatnonzero(np.isin(prints, prints[judged[finding.unknown]])),
+    )
 
 
 def _spread_within(numbers: NDArray, codes: NDArray) -> NDArray:
