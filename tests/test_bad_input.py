@@ -248,6 +248,29 @@ def test_a_class_of_one_row_with_the_estimator_as_gate():
     answers(np.vstack([X, [[30.0, 30.0]]]), np.append(Y, 9), WINDOW, gate="estimator")
 
 
+@BOTH_GATES
+@pytest.mark.xfail(
+    reason="all rows of such a window share the largest margin, and evidence.py counts the rows "
+    "above a tail's edge, not those on it",
+)
+def test_a_window_from_another_world(estimator):
+    """A window in which no row is anywhere near training is a change, whatever it is called."""
+    model = answers(X, Y, WINDOW + 100, estimator=estimator)
+
+    assert model.assessment_.verdict != "no_change"
+
+
+@pytest.mark.xfail(
+    reason="the reverse null in monitor.py is empty when every window row lies beyond drift",
+    raises=IndexError,
+)
+def test_a_window_of_nothing_but_a_new_class():
+    """A window without a known row gets an answer."""
+    model = answers(X, Y, WINDOW[TRUTH == 3])
+
+    assert model.assessment_.verdict != "no_change"
+
+
 @pytest.mark.parametrize("n_rows", [3, 5, 10])
 def test_a_handful_of_rows_is_no_evidence(n_rows):
     """Few training rows and a short window give an answer, and that is no change."""
