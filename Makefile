@@ -16,7 +16,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo test test-slow lint format bench bench-verdict clean
+.PHONY: help install lock demo boundaries test test-slow lint format bench bench-verdict clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ lock: ## Write the lock files from what .venv holds
 
 demo: install ## Run the quickstart example
 	$(PY) -m examples.quickstart
+
+boundaries: install ## Draw the decision boundaries that README.md shows
+	$(PY) -m examples.boundaries
 
 test: install ## Run the fast tests
 	$(PY) -m pytest -m "not slow" -n 2 $(ARGS)
