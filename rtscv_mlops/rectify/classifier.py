@@ -61,8 +61,8 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     cv : int, "holdout" or splitter
         Folds. "monitor" needs a splitter that holds out every row.
     unknown_label : object or None
-        How unknowns are called. None: "unknown" for text labels, the largest label plus one for
-        numbers, so that the rectified model's answers keep their type.
+        How unknowns are called. None: the largest label plus one for numbers, so that the
+        rectified model's answers keep their type, else "unknown".
     alpha : float
         Level of the test that a window holds nothing new.
     gate : {"auto", "kernel", "forest", "estimator"} or classifier
@@ -135,8 +135,9 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """Fit on labelled rows, rectified by an unlabelled window if that holds unknowns.
 
         `baseline` is an earlier, clean window: a harmless change since training that it shares
-        with `deployment` (new writers, a new sensor) is then no finding. Without `deployment`
-        this is a plain fit of the estimator.
+        with `deployment` (new writers, a new sensor) is then no finding. It is the null, so a
+        few dozen rows of it prove nothing. Without `deployment` this is a plain fit of the
+        estimator.
         """
         self._validate_params()
         self._forget()
