@@ -239,20 +239,12 @@ def test_a_class_of_one_row(estimator):
     assert 9 in model.classes_
 
 
-@pytest.mark.xfail(
-    reason="class_scores in gates.py gives a fold's model as many columns as it has classes, "
-    "which are fewer than the layout's",
-)
 def test_a_class_of_one_row_with_the_estimator_as_gate():
     """The fold that holds the only row of a class out knows a class less."""
     answers(np.vstack([X, [[30.0, 30.0]]]), np.append(Y, 9), WINDOW, gate="estimator")
 
 
 @BOTH_GATES
-@pytest.mark.xfail(
-    reason="all rows of such a window share the largest margin, and evidence.py counts the rows "
-    "above a tail's edge, not those on it",
-)
 def test_a_window_from_another_world(estimator):
     """A window in which no row is anywhere near training is a change, whatever it is called."""
     model = answers(X, Y, WINDOW + 100, estimator=estimator)
@@ -260,10 +252,6 @@ def test_a_window_from_another_world(estimator):
     assert model.assessment_.verdict != "no_change"
 
 
-@pytest.mark.xfail(
-    reason="the reverse null in monitor.py is empty when every window row lies beyond drift",
-    raises=IndexError,
-)
 def test_a_window_of_nothing_but_a_new_class():
     """A window without a known row gets an answer."""
     model = answers(X, Y, WINDOW[TRUTH == 3])

@@ -52,19 +52,13 @@ def test_scikit_learn_s_classifiers(name, mode):
     finds_the_fourth(RTSCVClassifier(SKLEARN[name], **MODES[mode]))
 
 
-TIED = pytest.mark.xfail(
-    reason="a tenth of the rows share the largest margin, and no row lies above it: the test in "
-    "evidence.py counts rows above a tail's edge, not those on it",
-)
-
-
 @pytest.mark.parametrize(
     "estimator",
     [
         SVC(),
         RidgeClassifier(),
         OneVsRestClassifier(SVC()),
-        pytest.param(DecisionTreeClassifier(max_depth=4), marks=TIED),
+        DecisionTreeClassifier(max_depth=4),
     ],
     ids=lambda estimator: type(estimator).__name__,
 )

@@ -131,7 +131,8 @@ def test_other_class_shares_are_no_finding():
     model = RTSCVClassifier(SVC()).fit(X, y, window[chosen])
 
     assert model.assessment_.verdict == "no_change"
-    assert np.argmax(model.assessment_.diagnostics["class_shift"]) == 3
+    shift = model.assessment_.diagnostics["class_shift"]
+    assert max(shift, key=shift.get) == 3
 
 
 def test_the_level_is_kept():

@@ -134,7 +134,7 @@ def assess(
         "change": change,
         "rate": unknown_rate,
         "n_training": len(case.X),
-        "n_window": len(case.window),
+        "n_window": n_window,
         "baseline": with_baseline,
         "gate": gate,
         "seed": seed,

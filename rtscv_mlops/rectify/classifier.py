@@ -192,6 +192,8 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def unknown_score(self, X: Any) -> NDArray:
         """Return how unknown each row looks, in [0, 1]; 0.5 is where extraction began.
 
+        Meant for later rows: those of the fitted window helped to make the score and look somewhat
+        more unknown than they are; which of them were extracted is in `unknown_indices_`.
         In "paper" mode it is the rectified model's own probability of the unknown label where it
         has one, else 1 for rows it calls unknown and 0 for others.
         """
@@ -301,7 +303,11 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _describe_unknowns(self, X: Any, codes: NDArray, window: Any, finding: Finding) -> None:
         """Group the unknown rows, and say how far from the known classes they lie."""
-        self.assessment_ = finding.assessment
+        facts = dict(finding.assessment.diagnostics)
+        facts["class_shift"] = dict(
+            zip(self._labels.known.tolist(), facts["class_shift"], strict=True)
+        )
+        self.assessment_ = replace(finding.assessment, diagnostics=facts)
         if len(finding.unknown) == 0 or X.ndim == 1:
             return
         rng = np.random.default_rng(self.random_state)
@@ -321,9 +327,9 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             unknown_rate=finding.assessment.unknown_rate,
         )
         self.assessment_ = replace(
-            finding.assessment,
+            self.assessment_,
             diagnostics={
-                **finding.assessment.diagnostics,
+                **facts,
                 "j1_known": metrics.j1_known(known_numbers, codes[shown]),
                 "j1_unknown": metrics.j1_unknown(known_numbers, codes[shown], unknown_numbers),
                 "slack": slack,

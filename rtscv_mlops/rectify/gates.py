@@ -304,12 +304,16 @@ class FoldsGate:
         scores = np.zeros((count(self._table), layout.n_classes + 1))
         for (fold, _), model in zip(jobs, models, strict=True):
             for rows in chunks(scored[layout.folds[scored] == fold]):
-                scores[rows] += class_scores(model, take(self._table, rows)) / self.n_samples
-        self._models = self._models or models
+                found = class_scores(model, take(self._table, rows), scores.shape[1])
+                scores[rows] += found / self.n_samples
+        if not self._models:
+            self._models, self._n_classes = models, scores.shape[1]
         return scores
 
     def scores(self, rows: Any) -> NDArray:
-        return np.mean([class_scores(model, rows) for model in self._models], axis=0)
+        return np.mean(
+            [class_scores(model, rows, self._n_classes) for model in self._models], axis=0
+        )
 
     def _fit_fold(self, layout: Layout, fold: int, seed: np.random.SeedSequence) -> Any:
         rng = np.random.default_rng(seed)
@@ -321,12 +325,22 @@ class FoldsGate:
         return clone(self.estimator).fit(take(self._table, rows), labels)
 
 
-def class_scores(model: Any, rows: Any) -> NDArray:
-    """Return comparable scores per class of whatever the classifier offers."""
+def class_scores(model: Any, rows: Any, n_classes: int) -> NDArray:
+    """Return comparable scores per class; a class that the model has not seen gets the least."""
+    raw = _raw_scores(model, rows)
+    scores = np.full((len(raw), n_classes), raw.min())
+    scores[:, np.asarray(model.classes_, dtype=int)] = raw
+    return scores
+
+
+def _raw_scores(model: Any, rows: Any) -> NDArray:
+    """Return whatever scores the classifier offers for its own classes."""
     if hasattr(model, "predict_proba"):
         return np.asarray(model.predict_proba(rows))
     if hasattr(model, "decision_function"):
         decision = np.asarray(model.decision_function(rows))
-        if decision.ndim == 2 and decision.shape[1] == len(model.classes_):
+        if decision.ndim == 1:
+            return np.column_stack([-decision, decision])
+        if decision.shape[1] == len(model.classes_):
             return decision
     return np.eye(len(model.classes_))[np.searchsorted(model.classes_, model.predict(rows))]

@@ -18,15 +18,16 @@ from sklearn.model_selection import check_cv
 from rtscv_mlops.errors import InputError
 from rtscv_mlops.rectify.evidence import (
     FALSE_BESIDE_DRIFT,
-    FALSE_DISCOVERY_RATE,
     Assessment,
+    Excess,
     Margins,
+    Shift,
     Turned,
     Verdict,
-    class_weights,
     compare_excess,
     decide,
     estimate_rate,
+    estimate_shift,
     extract_rows,
     stratified_p_value,
 )
@@ -38,8 +39,13 @@ RATIO = 0.2
 
 MIN_KNOWN = 8_000
 MAX_WINDOW = 10_000
-MIN_CLASS = 20
 """Rows that enter a fit: more known rows than window rows add cost, and hardly any power."""
+
+MIN_CLASS = 20
+"""Rows that a rare class keeps when known rows are left out."""
+
+MIN_BASELINE = 50
+"""A null of fewer rows says nothing about the tail that unknowns lie in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,27 @@ class _Table:
     fitted_window: NDArray
 
 
+@dataclass(frozen=True, slots=True)
+class _Forward:
+    """The test of the window against the known classes."""
+
+    null: Margins
+    seen: Margins
+    shift: Shift
+    p_value: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Extraction:
+    """The share of unknowns, and the rows they are."""
+
+    null: Margins
+    rate: float
+    interval: tuple[float, float]
+    flagged: NDArray
+    threshold: float
+
+
 def assess_window(
     known: Any,
     labels: NDArray,
@@ -91,6 +118,11 @@ def assess_window(
     seed: int,
 ) -> Finding:
     """Say what a window holds that the known rows do not."""
+    if baseline is not None and count(baseline) < MIN_BASELINE:
+        raise InputError(
+            f"The baseline has {count(baseline)} rows; fewer than {MIN_BASELINE} are no null to "
+            "compare a window with. Use a longer clean period, or no baseline."
+        )
     clock, rng = _Clock(), np.random.default_rng(seed)
     with clock.stage("prepare"):
         kept = _keep_known(labels, count(window), rng)
@@ -98,25 +130,15 @@ def assess_window(
         gate.prepare(table.rows, table.known, labels[kept], seed)
         layout = _known_layout(gate, table, labels[kept], cv, ratio, rng)
     with clock.stage("forward"):
-        null, seen, shift = _run_forward(gate, table, layout)
-        p_value = stratified_p_value(null, seen)
-        rate, interval = estimate_rate(null, seen)
-    excess = None
-    if p_value < alpha:
+        forward = _run_forward(gate, table, layout)
+    turned, excess = None, None
+    if forward.p_value < alpha:
         with clock.stage("reverse"):
-            turned = _turn_round(gate, table, null, seen, layout, rng)
+            turned = _turn_round(gate, table, forward, layout, rng)
             excess = compare_excess(turned)
-    verdict, false_discoveries = decide(p_value, excess, alpha), FALSE_DISCOVERY_RATE
-    if verdict in (Verdict.DRIFT, Verdict.UNKNOWNS_AND_DRIFT):
-        # Known rows that moved look to the training data as the training rows look to the window.
-        null, seen = turned.reverse, turned.window
-        most = interval[1]
-        rate, interval = estimate_rate(null, seen)
-        # What drift does not explain is unknown at least; at most, all of the change is.
-        interval = (min(max(excess.beyond_interval[0], 0), rate), max(most, rate))
-        false_discoveries = FALSE_BESIDE_DRIFT
+    verdict = decide(forward.p_value, excess, alpha)
     with clock.stage("extract"):
-        flagged, threshold = extract_rows(null, seen, rate, false_discoveries)
+        found = _extract(verdict, forward, turned, excess)
     detected = verdict in (Verdict.UNKNOWNS, Verdict.UNKNOWNS_AND_DRIFT)
     gate.forget()
     facts = {
@@ -124,29 +146,51 @@ def assess_window(
         "null": "training" if baseline is None else "baseline",
         "ratio": ratio,
         "known_rows": len(layout.classes),
-        "null_rows": len(null.margin),
+        "null_rows": len(forward.null.margin),
         "window_rows": len(table.window),
-        "class_shift": tuple(float(weight) for weight in shift),
-        "margin_threshold": threshold,
+        "class_shift": tuple(float(weight) for weight in forward.shift.weight),
+        "margin_threshold": found.threshold,
         "excess": excess,
     }
     return Finding(
         assessment=Assessment(
             verdict=verdict,
-            p_value=p_value,
+            p_value=forward.p_value,
             detected=detected,
-            unknown_rate=rate,
-            unknown_rate_interval=interval,
-            known_false_rate=null.share_above(threshold),
+            unknown_rate=found.rate,
+            unknown_rate_interval=found.interval,
+            known_false_rate=found.null.share_above(found.threshold),
             diagnostics=facts,
             timings=clock.seconds,
         ),
         sampled=np.sort(table.fitted_window - table.window[0]),
-        unknown=np.flatnonzero(flagged) if detected else np.empty(0, dtype=int),
+        unknown=np.flatnonzero(found.flagged) if detected else np.empty(0, dtype=int),
         gate=gate,
-        threshold=threshold,
-        spread=float(np.std(null.margin)) or 1.0,
+        threshold=found.threshold,
+        spread=float(np.std(found.null.margin)) or 1.0,
     )
+
+
+def _extract(
+    verdict: Verdict, forward: _Forward, turned: Turned | None, excess: Excess | None
+) -> _Extraction:
+    """Estimate the rate and pick the rows, with the null that fits the verdict."""
+    rate, interval = estimate_rate(forward.null, forward.seen)
+    if turned is None or excess is None:
+        # The test found no evidence, so the rate may not claim any.
+        rate, interval = 0.0, (0.0, interval[1])
+    if turned is None or excess is None or verdict is Verdict.UNKNOWNS:
+        picked = extract_rows(forward.null, forward.seen, rate)
+        return _Extraction(forward.null, rate, interval, *picked)
+    # Known rows that moved look to the training data as the training rows look to the window.
+    null, most = turned.reverse, interval[1]
+    rate, _ = estimate_rate(null, turned.window)
+    picked = extract_rows(null, turned.window, rate, FALSE_BESIDE_DRIFT)
+    if verdict is Verdict.DRIFT:
+        return _Extraction(null, 0.0, (0.0, most), *picked)
+    # What drift does not explain is unknown at least; at most, all of the change is.
+    interval = (min(max(excess.beyond_interval[0], 0.0), rate), max(most, rate))
+    return _Extraction(null, rate, interval, *picked)
 
 
 def _keep_known(labels: NDArray, n_window: int, rng: np.random.Generator) -> NDArray:
@@ -210,33 +254,30 @@ def _assign_folds(
         folds[test] = fold
     if (folds < 0).any():
         raise InputError(
-            f"{cv!r} never holds out {(folds < 0).sum()} of {n_rows} rows, but the monitor mode "
-            "judges every row by a model without it. Use a splitter whose test folds cover all "
-            "rows, such as StratifiedKFold, or mode='paper' for holdout validation."
+            f"{type(cv).__name__} never holds out {(folds < 0).sum()} of {n_rows} rows, but the "
+            "monitor mode judges every row by a model without it. Use a splitter whose test folds "
+            "cover all rows, such as StratifiedKFold, or mode='paper' for holdout validation."
         )
     return folds
 
 
-def _run_forward(gate: Gate, table: _Table, layout: Layout) -> tuple[Margins, Margins, NDArray]:
-    """Return the margins of the null rows and of the window, and the shift of class shares."""
+def _run_forward(gate: Gate, table: _Table, layout: Layout) -> _Forward:
+    """Compare the window with the null rows: the baseline's, or else the training data's."""
     is_null = np.isin(layout.classes, table.baseline if len(table.baseline) else table.known)
     rows, labels = layout.classes[is_null], layout.labels[is_null]
     scores = gate.cross_fit(layout, np.concatenate([rows, table.window]))
     nearest = nearest_class(scores[rows]), nearest_class(scores[table.window])
-    shift = class_weights(nearest[0], labels, nearest[1])
+    shift = estimate_shift(nearest[0], labels, nearest[1], layout.n_classes)
     # A class that vanished keeps a trace of weight, so that no stratum divides by nothing.
-    null = Margins(margins(scores[rows]), nearest[0], np.maximum(shift[labels], 1e-6), rows)
+    weight = np.maximum(shift.weight[labels], 1e-6)
+    null = Margins(margins(scores[rows]), nearest[0], weight, rows)
     seen = Margins.of(margins(scores[table.window]), nearest[1], table.window)
-    return null, seen, shift
+    own = null.near(shift.own), seen.near(shift.own)
+    return _Forward(null, seen, shift, stratified_p_value(*own, shift.variance_factor))
 
 
 def _turn_round(
-    gate: Gate,
-    table: _Table,
-    null: Margins,
-    seen: Margins,
-    layout: Layout,
-    rng: np.random.Generator,
+    gate: Gate, table: _Table, found: _Forward, layout: Layout, rng: np.random.Generator
 ) -> Turned:
     """Run the test both ways on equally many rows, all labelled by the forward models.
 
@@ -244,9 +285,10 @@ def _turn_round(
     from all training rows, would make the known classes beside it look deserted.
     """
     home = np.zeros(count(table.rows), dtype=int)
-    home[null.rows], home[seen.rows] = null.nearest, seen.nearest
-    size = min(len(null.rows), len(table.fitted_window))
-    training, window = (rng.permutation(rows)[:size] for rows in (null.rows, table.fitted_window))
+    null_rows, window_rows = found.null.rows, table.fitted_window
+    home[null_rows], home[found.seen.rows] = found.null.nearest, found.seen.nearest
+    size = min(len(null_rows), len(window_rows))
+    training, window = (rng.permutation(rows)[:size] for rows in (null_rows, window_rows))
 
     def run(classes: NDArray, dummy: NDArray, scored: NDArray) -> Any:
         names, labels = np.unique(home[classes], return_inverse=True)
@@ -263,11 +305,13 @@ def _turn_round(
     whole, deserted = forward(table.window), reverse(training)
     rate, _ = estimate_rate(deserted, whole)
     beyond_drift, _ = extract_rows(deserted, whole, rate, FALSE_BESIDE_DRIFT)
+    explained = np.setdiff1d(window, table.window[beyond_drift])
     return Turned(
         forward_null=forward(training),
         forward=forward(window),
         window=whole,
-        reverse_null=reverse(np.setdiff1d(window, table.window[beyond_drift])),
+        # Where drift explains no row at all, the whole window is the only null there is.
+        reverse_null=reverse(explained if len(explained) else window),
         reverse=deserted,
         home=home,
     )
