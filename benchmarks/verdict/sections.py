@@ -32,10 +32,10 @@ PAPER = {  # data set: classes in test, then per row: hidden classes, the paper'
     "mnist": (10, [(4, 59.6, 94.8), (6, 41.2, 96.2), (8, 21.4, 96.8)]),
 }
 GRID = {
-    "letter": (0.1, 0.4, 1.0),
+    "letter": (0.4,),
     "pendigits": (0.05, 0.1, 0.15, 0.3),
     "coil20": (0.1, 0.15, 0.2, 0.3),
-    "mnist": (0.3,),
+    "mnist": (),
 }
 HIDDEN = {"letter": 8, "pendigits": 3, "mnist50": 3, "digits": 3}
 EXPECTED = {
@@ -53,7 +53,7 @@ EXPECTED = {
 def base_learner(name: str) -> Any:
     """Return the classifier that a Table 1 row is about."""
     if name == "mnist":
-        return MLPClassifier((128, 64), max_iter=10, batch_size=128, random_state=0)
+        return MLPClassifier((128, 64), max_iter=8, batch_size=128, random_state=0)
     if name == "coil20":  # principal components carry their scale: the last ones are noise
         return SVC(C=10)
     return make_pipeline(StandardScaler(), SVC(C=10))
@@ -82,6 +82,8 @@ def table_row(name: str, n_hidden: int, seed: int, with_grid: bool) -> Record:
     record["verdict"] = str(monitor.assessment_.verdict)
     record["unknown_rate"] = monitor.assessment_.unknown_rate
     record["true_rate"] = case.unknown_rate
+    if name == "mnist" and seed >= 2:
+        return record  # the rest is nine more fits of the network
     half = np.random.default_rng(seed).permutation(len(case.window))
     seen, later = np.split(half, [len(half) // 2])
     record["monitor_later"] = score(

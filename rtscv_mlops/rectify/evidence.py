@@ -30,7 +30,7 @@ FALSE_DISCOVERY_RATE = 0.1
 FALSE_BESIDE_DRIFT = 0.5
 """The same beside drift, where the null is an estimate itself: better than a coin, row by row."""
 
-STRICT = 2.3
+STRICT = 2.5
 """Standard errors to a limit that is the best of several, or has to allow for a bias."""
 
 OWN_SHARE = 0.7
