@@ -5,6 +5,7 @@ import pytest
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import ExtraTreesClassifier, VotingClassifier
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
@@ -125,6 +126,68 @@ def test_skorch(mode, gate):
         verbose=0,
     )
     finds_the_fourth(RTSCVClassifier(learner, gate=gate, **MODES[mode]))
+
+
+def small_network():
+    """A convolutional network for 8 x 8 images, whose last layer grows with the labels."""
+    torch = pytest.importorskip("torch", reason="needs the extra [torch]")
+    skorch = pytest.importorskip("skorch", reason="needs the extra [torch]")
+
+    class Network(torch.nn.Module):
+        def __init__(self, n_outputs=2):
+            super().__init__()
+            self.layers = torch.nn.Sequential(
+                torch.nn.Conv2d(1, 8, 3),
+                torch.nn.ReLU(),
+                torch.nn.Flatten(),
+                torch.nn.Linear(8 * 36, 32),
+                torch.nn.ReLU(),
+                torch.nn.Linear(32, n_outputs),
+            )
+
+        def forward(self, X):
+            return self.layers(X)
+
+    class GrowOutput(skorch.callbacks.Callback):
+        def on_train_begin(self, net, X=None, y=None, **kwargs):
+            net.set_params(module__n_outputs=len(np.unique(y)))
+
+    torch.manual_seed(0)
+    return skorch.NeuralNetClassifier(
+        Network,
+        criterion=torch.nn.CrossEntropyLoss,
+        optimizer=torch.optim.Adam,
+        lr=0.003,
+        max_epochs=15,
+        batch_size=32,
+        train_split=None,
+        callbacks=[GrowOutput],
+        verbose=0,
+    )
+
+
+@pytest.mark.parametrize("hidden", [(), (0, 6)], ids=["nothing new", "new digits"])
+def test_images_are_compared_in_the_network_s_own_features(hidden):
+    """On images, a skorch network's hidden layer tells unknowns from rows it was trained on."""
+    X, y, window, truth = split_digits(hidden=hidden, n_training=900, n_window=600)
+    y, truth = np.searchsorted(np.unique(y), y), np.isin(truth, hidden)
+    images, window = ((rows / 16).reshape(-1, 1, 8, 8).astype(np.float32) for rows in (X, window))
+
+    model = RTSCVClassifier(small_network()).fit(images, y, window)
+
+    assert type(model.gate_).__name__ == "NetworkGate"
+    assert model.assessment_.verdict == ("unknowns" if hidden else "no_change")
+    if hidden:
+        assert np.mean(truth[model.unknown_indices_]) > 0.8
+        assert roc_auc_score(truth, model.unknown_score(window)) > 0.95
+
+
+def test_a_network_gate_needs_a_network():
+    """The features of a model without layers are asked for in vain, and the answer says so."""
+    X, y, window, _ = new_blob()
+
+    with pytest.raises(InputError, match="gate='network' needs a skorch network, got SVC"):
+        RTSCVClassifier(SVC(), gate="network").fit(X, y, window)
 
 
 # -- weights

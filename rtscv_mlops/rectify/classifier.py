@@ -26,6 +26,7 @@ from rtscv_mlops.rectify.evidence import Assessment
 from rtscv_mlops.rectify.gates import FoldsGate, ForestGate, Gate, KernelGate, margins
 from rtscv_mlops.rectify.labels import Labels, check_labels
 from rtscv_mlops.rectify.monitor import RATIO, Finding, assess_window
+from rtscv_mlops.rectify.network import NetworkGate, is_network, learn_embedding
 from rtscv_mlops.rectify.paper import cross_validate_sample, make_splitter, sample_window
 from rtscv_mlops.rectify.rows import Numbers, count, stack, take
 
@@ -65,9 +66,10 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         rectified model's answers keep their type, else "unknown".
     alpha : float
         Level of the test that a window holds nothing new.
-    gate : {"auto", "kernel", "forest", "estimator"} or classifier
+    gate : {"auto", "kernel", "forest", "network", "estimator"} or classifier
         What scores rows in "monitor" mode. "estimator" cross-validates the estimator itself;
-        "auto" takes the forest gate for models of trees and the kernel gate for all others.
+        "auto" takes the forest gate for models of trees, a network's own features for skorch,
+        and the kernel gate for all others.
     n_jobs : int or None
         Processes for fits that are independent. The result does not depend on it.
     random_state : int
@@ -92,7 +94,7 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         "unknown_label": "no_validation",
         "alpha": [Interval(Real, 0, 1, closed="neither")],
         "gate": [
-            StrOptions({"auto", "kernel", "forest", "estimator"}),
+            StrOptions({"auto", "kernel", "forest", "network", "estimator"}),
             HasMethods(["fit", "predict"]),
         ],
         "n_jobs": [Integral, None],
@@ -272,12 +274,15 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             )
         if baseline is not None:
             baseline = take(baseline, find_distinct(fingerprints(baseline), prints))
+        if len(known) < len(codes):
+            X, codes = take(X, known), codes[known]
+        gate, kept = self._make_gate(X, codes)
         finding = assess_window(
-            X if len(known) == len(codes) else take(X, known),
-            codes[known],
+            take(X, kept) if len(kept) < len(codes) else X,
+            codes[kept],
             window if len(judged) == len(prints) else take(window, judged),
             baseline=baseline,
-            gate=self._make_gate(X),
+            gate=gate,
             cv=int(self.cv) if isinstance(self.cv, Integral) else self.cv,
             ratio=RATIO if self.sample_rate == "auto" else float(self.sample_rate),
             alpha=self.alpha,
@@ -289,17 +294,28 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.gate_, self._threshold, self._spread = finding.gate, finding.threshold, finding.spread
         self._describe_unknowns(X, codes, window, finding)
 
-    def _make_gate(self, X: Any) -> Gate:
-        kind = self.gate
+    def _make_gate(self, X: Any, codes: NDArray) -> tuple[Gate, NDArray]:
+        """Return the gate, and the known rows that it may compare a window with."""
+        kind, every = self.gate, np.arange(len(codes))
         if kind == "auto":
-            is_text = X.ndim == 1
-            kind = "estimator" if is_text else "forest" if is_of_trees(self.estimator) else "kernel"
+            kind = self._choose_gate(X)
         if kind == "kernel":
-            return KernelGate()
+            return KernelGate(), every
         if kind == "forest":
-            return ForestGate(n_jobs=self.n_jobs)
-        learner = self.estimator if kind == "estimator" else kind
-        return FoldsGate(seeded(learner, self.random_state), n_jobs=self.n_jobs)
+            return ForestGate(n_jobs=self.n_jobs), every
+        learner = self.estimator if isinstance(kind, str) else kind
+        learner = seeded(learner, self.random_state)
+        if kind == "network":
+            embed, kept = learn_embedding(learner, X, codes, self.random_state)
+            return NetworkGate(embed), kept
+        return FoldsGate(learner, n_jobs=self.n_jobs), every
+
+    def _choose_gate(self, X: Any) -> str:
+        if X.ndim == 1:
+            return "estimator"  # texts: only the estimator can read them
+        if is_network(self.estimator):
+            return "network"
+        return "forest" if is_of_trees(self.estimator) else "kernel"
 
     def _describe_unknowns(self, X: Any, codes: NDArray, window: Any, finding: Finding) -> None:
         """Group the unknown rows, and say how far from the known classes they lie."""
