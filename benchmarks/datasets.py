@@ -1,7 +1,7 @@
 """Real data sets, from a folder or from OpenML; none of them is part of this repository.
 
-`RTSCV_DATA_DIR` names the folder; `data set file` below says what it has to hold. Where a file is
-missing, OpenML is asked, and where that does not have the set either, the error says so.
+`RTSCV_DATA_DIR` names the folder; the README says what its files hold. Where one is missing, OpenML
+is asked, and where that does not have the set either, the error says so.
 """
 
 import os
@@ -50,9 +50,25 @@ def load(name: str) -> Dataset:
     return Dataset(name, X, y, np.arange(len(y)) < TRAINING_ROWS[name])
 
 
+def load_table(name: str) -> pd.DataFrame:
+    """Return a table as it is stored: `nsl_kdd` or `gas_drift_8of10`."""
+    path = _folder() / f"{name}.parquet"
+    if path.exists():
+        return pd.read_parquet(path)
+    raise InputError(
+        f"{path} does not exist. NSL-KDD comes from the Canadian Institute for Cybersecurity "
+        "(columns: the 41 features, label, category, difficulty, split), Gas Sensor Array Drift "
+        "from the UCI repository (f0 to f127, label, concentration_ppm, batch): store either as "
+        "Parquet, and name the folder in RTSCV_DATA_DIR."
+    )
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("RTSCV_DATA_DIR", "data"))
+
+
 def _read(name: str) -> tuple[NDArray, NDArray]:
-    folder = Path(os.environ.get("RTSCV_DATA_DIR", "data"))
-    table, arrays = folder / f"{name}.parquet", folder / f"{name}.npz"
+    table, arrays = _folder() / f"{name}.parquet", _folder() / f"{name}.npz"
     if table.exists():
         frame = pd.read_parquet(table)
         features = frame.drop(columns=["label", "split"])
@@ -61,7 +77,13 @@ def _read(name: str) -> tuple[NDArray, NDArray]:
         return _read_images(arrays)
     if name in OPENML:
         data_id, version = OPENML[name]
-        X, y = fetch_openml(data_id, version=version, return_X_y=True, as_frame=False)
+        try:
+            X, y = fetch_openml(data_id, version=version, return_X_y=True, as_frame=False)
+        except OSError as error:
+            raise InputError(
+                f"Neither {table} nor {arrays} exists, and OpenML did not answer ({error}). "
+                "Name the folder that holds the file in RTSCV_DATA_DIR."
+            ) from error
         scale = 255 if name == "mnist" else 1
         return X.astype(np.float32) / scale, LabelEncoder().fit_transform(y)
     raise InputError(

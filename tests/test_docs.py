@@ -27,7 +27,7 @@ def test_the_readme_code_runs(capsys):
     assert names["model"].unknown_label_ == 10
     truth = names["y"][names["window"]][names["model"].unknown_indices_]
     assert (truth == 6).mean() > 0.8
-    assert capsys.readouterr().out.startswith("unknowns, p = ")
+    assert capsys.readouterr().out.startswith("About ")
 
 
 @pytest.mark.parametrize("parameter", signature(RTSCVClassifier).parameters.values(), ids=str)

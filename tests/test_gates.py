@@ -88,3 +88,14 @@ def test_pieces_change_nothing(name, monkeypatch):
     monkeypatch.setattr(KernelGate, "MAX_FEATURES", 0)
 
     np.testing.assert_allclose(scores(), whole, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("defect", [1.0, 1.05, 3.0])
+def test_near_copies_do_not_end_it(defect):
+    """Single precision may leave the equations singular or indefinite; they are solved anyway."""
+    direction = np.full((20, 1), 20**-0.5)
+    prior = np.eye(20) - defect * direction @ direction.T
+
+    solved = gates._ridge(np.zeros((20, 20)), np.ones((20, 2)), prior, ridge=1.0)
+
+    assert np.isfinite(solved).all()

@@ -92,58 +92,16 @@ def test_lightgbm(mode, gate):
     finds_the_fourth(RTSCVClassifier(learner, gate=gate, **MODES[mode]))
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("gate", ["auto", "estimator"])
-def test_skorch(mode, gate):
-    """A torch network, whose last layer grows with the labels it is given."""
+def network(*layers, n_hidden, **settings):
+    """A skorch network of these layers, and a last one that grows with the labels."""
     torch = pytest.importorskip("torch", reason="needs the extra [torch]")
     skorch = pytest.importorskip("skorch", reason="needs the extra [torch]")
 
     class Network(torch.nn.Module):
         def __init__(self, n_outputs=2):
             super().__init__()
-            self.layers = torch.nn.Sequential(
-                torch.nn.Linear(2, 16), torch.nn.ReLU(), torch.nn.Linear(16, n_outputs)
-            )
-
-        def forward(self, X):
-            return self.layers(X)
-
-    class GrowOutput(skorch.callbacks.Callback):
-        def on_train_begin(self, net, X=None, y=None, **kwargs):
-            net.set_params(module__n_outputs=len(np.unique(y)))
-
-    torch.manual_seed(0)
-    learner = skorch.NeuralNetClassifier(
-        Network,
-        criterion=torch.nn.CrossEntropyLoss,
-        optimizer=torch.optim.Adam,
-        lr=0.03,
-        max_epochs=20,
-        batch_size=32,
-        train_split=None,
-        callbacks=[GrowOutput],
-        verbose=0,
-    )
-    finds_the_fourth(RTSCVClassifier(learner, gate=gate, **MODES[mode]))
-
-
-def small_network():
-    """A convolutional network for 8 x 8 images, whose last layer grows with the labels."""
-    torch = pytest.importorskip("torch", reason="needs the extra [torch]")
-    skorch = pytest.importorskip("skorch", reason="needs the extra [torch]")
-
-    class Network(torch.nn.Module):
-        def __init__(self, n_outputs=2):
-            super().__init__()
-            self.layers = torch.nn.Sequential(
-                torch.nn.Conv2d(1, 8, 3),
-                torch.nn.ReLU(),
-                torch.nn.Flatten(),
-                torch.nn.Linear(8 * 36, 32),
-                torch.nn.ReLU(),
-                torch.nn.Linear(32, n_outputs),
-            )
+            made = [getattr(torch.nn, name)(*sizes) for name, *sizes in layers]
+            self.layers = torch.nn.Sequential(*made, torch.nn.Linear(n_hidden, n_outputs))
 
         def forward(self, X):
             return self.layers(X)
@@ -157,13 +115,21 @@ def small_network():
         Network,
         criterion=torch.nn.CrossEntropyLoss,
         optimizer=torch.optim.Adam,
-        lr=0.003,
-        max_epochs=15,
         batch_size=32,
         train_split=None,
         callbacks=[GrowOutput],
         verbose=0,
+        **settings,
     )
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("gate", ["auto", "kernel", "estimator"])
+def test_skorch(mode, gate):
+    """A torch network, whose last layer grows with the labels it is given."""
+    learner = network(("Linear", 2, 16), ("ReLU",), n_hidden=16, lr=0.03, max_epochs=20)
+
+    finds_the_fourth(RTSCVClassifier(learner, gate=gate, **MODES[mode]))
 
 
 @pytest.mark.parametrize("hidden", [(), (0, 6)], ids=["nothing new", "new digits"])
@@ -173,7 +139,18 @@ def test_images_are_compared_in_the_network_s_own_features(hidden):
     y, truth = np.searchsorted(np.unique(y), y), np.isin(truth, hidden)
     images, window = ((rows / 16).reshape(-1, 1, 8, 8).astype(np.float32) for rows in (X, window))
 
-    model = RTSCVClassifier(small_network()).fit(images, y, window)
+    learner = network(
+        ("Conv2d", 1, 8, 3),
+        ("ReLU",),
+        ("Flatten",),
+        ("Linear", 288, 32),
+        ("ReLU",),
+        n_hidden=32,
+        lr=0.003,
+        max_epochs=15,
+    )
+
+    model = RTSCVClassifier(learner).fit(images, y, window)
 
     assert type(model.gate_).__name__ == "NetworkGate"
     assert model.assessment_.verdict == ("unknowns" if hidden else "no_change")

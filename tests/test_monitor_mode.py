@@ -79,9 +79,16 @@ def test_the_facts_hold_diagnostics(rectified):
     model, _, _ = rectified
     facts = model.assessment_.diagnostics
 
-    assert {"gate", "null", "class_shift", "excess", "j1_known", "j1_unknown", "slack"} <= set(
-        facts
-    )
+    assert {
+        "gate",
+        "null",
+        "class_shift",
+        "looks_like",
+        "excess",
+        "j1_known",
+        "j1_unknown",
+        "slack",
+    } <= set(facts)
     assert facts["excess"].forward > facts["excess"].reverse
     assert {"prepare", "forward", "reverse"} <= set(model.assessment_.timings)
     assert min(model.assessment_.timings.values()) >= 0

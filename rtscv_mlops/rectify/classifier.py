@@ -320,9 +320,9 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def _describe_unknowns(self, X: Any, codes: NDArray, window: Any, finding: Finding) -> None:
         """Group the unknown rows, and say how far from the known classes they lie."""
         facts = dict(finding.assessment.diagnostics)
-        facts["class_shift"] = dict(
-            zip(self._labels.known.tolist(), facts["class_shift"], strict=True)
-        )
+        names = self._labels.known.tolist()
+        for fact in ("class_shift", "looks_like"):
+            facts[fact] = dict(zip(names, facts[fact], strict=True))
         self.assessment_ = replace(finding.assessment, diagnostics=facts)
         if len(finding.unknown) == 0 or X.ndim == 1:
             return

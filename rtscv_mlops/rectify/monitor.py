@@ -141,6 +141,7 @@ def assess_window(
         found = _extract(verdict, forward, turned, excess)
     detected = verdict in (Verdict.UNKNOWNS, Verdict.UNKNOWNS_AND_DRIFT)
     gate.forget()
+    resembled = forward.seen.nearest[found.flagged & detected]
     facts = {
         "gate": type(gate).__name__,
         "null": "training" if baseline is None else "baseline",
@@ -149,6 +150,7 @@ def assess_window(
         "null_rows": len(forward.null.margin),
         "window_rows": len(table.window),
         "class_shift": tuple(float(weight) for weight in forward.shift.weight),
+        "looks_like": tuple(np.bincount(resembled, minlength=layout.n_classes).tolist()),
         "margin_threshold": found.threshold,
         "excess": excess,
     }
