@@ -10,7 +10,9 @@ import platform
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 from joblib import Parallel, delayed
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
@@ -39,7 +41,7 @@ def main() -> None:
     path = ROOT / "benchmarks" / "results" / name
     stored = json.loads(path.read_text()) if path.exists() else {"sections": {}, "seconds": {}}
     stored["protocol"] = protocol
-    stored["sections"] |= results
+    stored["sections"] |= {section: _columns(results[section]) for section in results}
     stored["seconds"] |= seconds
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(stored, indent=None, separators=(",", ":")) + "\n")
@@ -59,6 +61,12 @@ def run(section: str, jobs: list[Job], n_jobs: int) -> list[Record]:
             records.append(record)
             progress.advance(task)
     return records
+
+
+def _columns(records: list[Record]) -> dict[str, list[Any]]:
+    """Return one list per field: a third of the size of a list of records, and as readable."""
+    frame = pd.DataFrame(records).round(6)
+    return frame.astype(object).where(frame.notna(), None).to_dict("list")
 
 
 def describe(n_jobs: int, quick: bool) -> str:

@@ -370,8 +370,8 @@ def cost_plan(quick: bool) -> Iterator[Job]:
             for seed in range(1 if size > 5_000 else 2):
                 yield partial(cost, learner, "gaussians", size, seed)
         if not quick:
-            yield partial(cost, learner, "letter", 7_000, 0)
-            yield partial(cost, learner, "letter", 7_000, 0, plain=True)
+            yield partial(cost, learner, "letter", 3_500, 0)
+            yield partial(cost, learner, "letter", 3_500, 0, plain=True)
 
 
 def real_plan(quick: bool) -> Iterator[Job]:
@@ -382,7 +382,7 @@ def real_plan(quick: bool) -> Iterator[Job]:
     ]
     cases += [("gas", window, "logistic") for window in ("nothing", "new class", "months later")]
     for source, window, learner in cases[-3:] if quick else cases:
-        for seed in range(2 if quick else 20):
+        for seed in range(2 if quick else 12):
             yield partial(real_window, source, window, learner, 40_000 + seed)
 
 
