@@ -46,8 +46,9 @@ boundaries: install ## Draw the decision boundaries that README.md shows
 test: install ## Run the fast tests
 	$(PY) -m pytest -m "not slow" -n 2 $(ARGS)
 
+# Exit code 5 says that no test is marked slow yet, which is no failure.
 test-slow: install ## Run the slow tests
-	$(PY) -m pytest -m slow $(ARGS)
+	$(PY) -m pytest -m slow $(ARGS) || [ $$? -eq 5 ]
 
 lint: install ## Check style, format and types
 	$(PY) -m ruff check
