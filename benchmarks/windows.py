@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from benchmarks.datasets import Dataset
 
-CHANGES = ("nothing", "label shift", "drift", "one class drifts", "new writers")
-
 
 @dataclass(frozen=True, slots=True)
 class Case:

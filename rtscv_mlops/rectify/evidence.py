@@ -42,7 +42,6 @@ GUARD = 0.35
 COVERED = 0.5
 """A reverse excess above this: the window no longer covers the training data it is compared to."""
 
-
 TOLERANCE = 0.04
 """The two directions are never quite alike: a tenth of the rows one way may be 14 % the other."""
 
@@ -87,10 +86,6 @@ class Margins:
         below = np.cumsum(self.weight[order])
         position = np.searchsorted(below, share * below[-1])
         return float(self.margin[order[min(position, len(order) - 1)]])
-
-    @property
-    def effective_size(self) -> float:
-        return float(self.weight.sum() ** 2 / (self.weight**2).sum())
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 A gate carries RTSCV's class layout (some classes, and one dummy class) and scores every row with
 models that have not seen it. Three of them: `KernelGate` solves the layout in closed form,
-`ForestGate` reads it off out-of-bag votes, `FoldsGate` is the plain way, one fit of any classifier
-per fold. Knows rows, labels and classifiers; draws no conclusions.
+`ForestGate` asks the trees that left a row out, `FoldsGate` is the plain way, one fit of any
+classifier per fold. Knows rows, labels and classifiers; draws no conclusions.
 """
 
 from collections.abc import Iterator
