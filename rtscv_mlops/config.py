@@ -35,7 +35,7 @@ class ModelSettings(Settings):
     fit: str | None = Field(
         default=None,
         pattern=r"^[\w.]+:\w+$",
-        description="`package.module:function` that fits a model on (X, y), if MLflow cannot clone it.",
+        description="`package.module:function` that fits a model on (X, y), if cloning fails.",
     )
     allow_pickle: bool = Field(
         default=False, description="Load and save models by pickle, which can run code."
@@ -70,7 +70,14 @@ class TableSettings(Settings):
     on_bad_file: Literal["fail", "skip"] = Field(
         default="fail", description="What an unreadable file among several does."
     )
-    table: str | None = Field(default=None, description="Database table, `schema.table` or `table`.")
+    max_bytes: int = Field(
+        default=20_000_000_000,
+        ge=1_000_000,
+        description="More bytes than this, uncompressed, are refused: a guard against bombs.",
+    )
+    table: str | None = Field(
+        default=None, description="Database table, `schema.table` or `table`."
+    )
     query: str | None = Field(
         default=None, description="SELECT statement instead of a table; may use :start and :end."
     )
@@ -104,7 +111,8 @@ class SourceSettings(TableSettings):
     )
     key: str | None = Field(default=None, description="Column that identifies a row, for `score`.")
     label: str | None = Field(
-        default=None, description="Column with the true label, if the window has it; never a feature."
+        default=None,
+        description="Column with the true label, if the window has it; never a feature.",
     )
 
 
@@ -183,7 +191,9 @@ class DriftSettings(Settings):
 
     num_method: str = Field(default="wasserstein", description="Evidently's method for numbers.")
     num_threshold: float = Field(default=0.1, gt=0, description="Its threshold.")
-    cat_method: str = Field(default="jensenshannon", description="Evidently's method for categories.")
+    cat_method: str = Field(
+        default="jensenshannon", description="Evidently's method for categories."
+    )
     cat_threshold: float = Field(default=0.1, gt=0, description="Its threshold.")
     max_columns: int = Field(default=60, ge=1, description="Columns shown, most drifted first.")
     max_rows: int = Field(default=10_000, ge=100, description="Rows a side that Evidently sees.")
@@ -205,7 +215,8 @@ class AlertSettings(Settings):
     """When a window is worth waking somebody."""
 
     on: tuple[Literal["unknowns", "unknowns_and_drift", "drift", "not_assessed"], ...] = Field(
-        default=("unknowns", "unknowns_and_drift", "not_assessed"), description="Verdicts that count."
+        default=("unknowns", "unknowns_and_drift", "not_assessed"),
+        description="Verdicts that count.",
     )
     min_rate: Share = Field(default=0.01, description="Smallest unknown rate that counts.")
     max_p_value: Share = Field(default=0.01, description="Largest p-value that counts.")
@@ -214,7 +225,9 @@ class AlertSettings(Settings):
     cooldown: timedelta = Field(
         default=timedelta(days=1), description="Time after an alert without another (ISO 8601)."
     )
-    webhook_url: str | None = Field(default=None, description="Address that gets the alert as JSON.")
+    webhook_url: str | None = Field(
+        default=None, description="Address that gets the alert as JSON."
+    )
     webhook_url_env: EnvName | None = Field(
         default=None, description="Variable that holds the address instead."
     )
@@ -235,7 +248,9 @@ class ReviewSettings(Settings):
     max_class_loss: Share = Field(
         default=0.05, description="Recall that no known class may lose beyond; else: blocked."
     )
-    expires: timedelta = Field(default=timedelta(days=14), description="Silence means no after this.")
+    expires: timedelta = Field(
+        default=timedelta(days=14), description="Silence means no after this."
+    )
 
 
 class ReportSettings(Settings):
