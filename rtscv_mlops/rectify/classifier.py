@@ -82,6 +82,8 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     unknown_label_ : how unknowns are called
     sample_indices_, unknown_indices_ : rows of the window that were sampled / kept as unknown
     assessment_ : `Assessment`, the facts about the window; None in "paper" mode
+    window_scores_, known_scores_ : how unknown rows of the window, and known rows, look to models
+        that have not seen them, in [0, 1]; empty in "paper" mode
     clusters_ : candidate classes among the unknown rows
     """
 
@@ -206,8 +208,7 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 "Call fit(X, y, deployment=...) first."
             )
         if self.gate_ is not None:
-            margin = margins(self.gate_.scores(check_rows(self, X, "data")))
-            return expit((margin - self._threshold) / self._spread)
+            return self._score(margins(self.gate_.scores(check_rows(self, X, "data"))))
         if hasattr(self, "predict_proba") and self.unknown_label_ in list(self.classes_):
             return self.predict_proba(X)[:, list(self.classes_).index(self.unknown_label_)]
         return (self.predict(X) == self.unknown_label_).astype(float)
@@ -226,6 +227,7 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """Forget what an earlier fit found."""
         self.unknown_label_ = None
         self.sample_indices_ = self.unknown_indices_ = np.empty(0, dtype=int)
+        self.window_scores_ = self.known_scores_ = np.empty(0)
         self.assessment_: Assessment | None = None
         self.clusters_: tuple[Cluster, ...] = ()
         self.gate_: Gate | None = None
@@ -292,7 +294,12 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             finding = _with_copies(finding, prints, judged)
         self.sample_indices_, self.unknown_indices_ = finding.sampled, finding.unknown
         self.gate_, self._threshold, self._spread = finding.gate, finding.threshold, finding.spread
+        self.window_scores_ = self._score(finding.window_margins)
+        self.known_scores_ = self._score(finding.known_margins)
         self._describe_unknowns(X, codes, window, finding)
+
+    def _score(self, margin: NDArray) -> NDArray:
+        return expit((margin - self._threshold) / self._spread)
 
     def _make_gate(self, X: Any, codes: NDArray) -> tuple[Gate, NDArray]:
         """Return the gate, and the known rows that it may compare a window with."""
@@ -377,11 +384,14 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 def _with_copies(finding: Finding, prints: NDArray, judged: NDArray) -> Finding:
     """Return what was found in distinct rows as rows of the whole window, copies and all."""
     facts = {**finding.assessment.diagnostics, "copies": len(prints) - len(judged)}
+    order = np.argsort(prints[judged], kind="stable")
+    twin = order[np.searchsorted(prints[judged], prints, sorter=order)]
     return replace(
         finding,
         assessment=replace(finding.assessment, diagnostics=facts),
         sampled=judged[finding.sampled],
         unknown=np.flatnonzero(np.isin(prints, prints[judged[finding.unknown]])),
+        window_margins=finding.window_margins[twin],
     )
 
 

@@ -4,6 +4,7 @@ Knows names; knows nothing of rows.
 """
 
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ class Labels:
                 f"unknown_label={name!r} is a known class already, so an unknown "
                 "row could not be told from it. Choose a label that no training row has."
             )
-        code = _free_label(self.taught)
+        code = name if _is_like(name, self.taught) else _free_label(self.taught)
         free = "unknown" if self.known.dtype == bool else code
         return replace(
             self,
@@ -87,6 +88,13 @@ class Labels:
         # An array may turn -1 into "-1", and then no longer equals the label that was asked for.
         keeps = classes.dtype.kind == self.known.dtype.kind and classes.tolist() == public
         return classes if keeps else np.asarray(public, dtype=object)
+
+
+def _is_like(name: Any, known: NDArray) -> bool:
+    """Tell whether an estimator taught these labels can be taught this name beside them."""
+    if isinstance(name, bool):
+        return False
+    return isinstance(name, Integral if known.dtype.kind in "iu" else type(known.tolist()[0]))
 
 
 def _free_label(known: NDArray) -> Any:

@@ -58,6 +58,8 @@ class Finding:
     gate: Gate
     threshold: float
     spread: float
+    known_margins: NDArray
+    window_margins: NDArray
 
 
 @dataclass(slots=True)
@@ -99,6 +101,7 @@ class _Extraction:
     """The share of unknowns, and the rows they are."""
 
     null: Margins
+    seen: Margins
     rate: float
     interval: tuple[float, float]
     flagged: NDArray
@@ -170,6 +173,8 @@ def assess_window(
         gate=gate,
         threshold=found.threshold,
         spread=float(np.std(found.null.margin)) or 1.0,
+        known_margins=found.null.margin,
+        window_margins=found.seen.margin,
     )
 
 
@@ -183,16 +188,16 @@ def _extract(
         rate, interval = 0.0, (0.0, interval[1])
     if turned is None or excess is None or verdict is Verdict.UNKNOWNS:
         picked = extract_rows(forward.null, forward.seen, rate)
-        return _Extraction(forward.null, rate, interval, *picked)
+        return _Extraction(forward.null, forward.seen, rate, interval, *picked)
     # Known rows that moved look to the training data as the training rows look to the window.
     null, most = turned.reverse, interval[1]
     rate, _ = estimate_rate(null, turned.window)
     picked = extract_rows(null, turned.window, rate, FALSE_BESIDE_DRIFT)
     if verdict is Verdict.DRIFT:
-        return _Extraction(null, 0.0, (0.0, most), *picked)
+        return _Extraction(null, turned.window, 0.0, (0.0, most), *picked)
     # What drift does not explain is unknown at least; at most, all of the change is.
     interval = (min(max(excess.beyond_interval[0], 0.0), rate), max(most, rate))
-    return _Extraction(null, rate, interval, *picked)
+    return _Extraction(null, turned.window, rate, interval, *picked)
 
 
 def _keep_known(labels: NDArray, n_window: int, rng: np.random.Generator) -> NDArray:
