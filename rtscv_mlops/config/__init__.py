@@ -1,0 +1,42 @@
+"""The monitor: one YAML file per monitored model, validated before anything else happens.
+
+Knows names, defaults and limits; knows nothing of the worlds that the settings point at.
+"""
+
+from rtscv_mlops.config.settings import (
+    AlertSettings,
+    BaselineSettings,
+    DriftSettings,
+    Email,
+    ModelSettings,
+    Monitor,
+    RectifySettings,
+    ReportSettings,
+    ReviewSettings,
+)
+from rtscv_mlops.config.tables import (
+    CsvSettings,
+    LabelSettings,
+    ReferenceSettings,
+    SourceSettings,
+    TableSettings,
+    resolve_storage_options,
+)
+
+__all__ = [
+    "AlertSettings",
+    "BaselineSettings",
+    "CsvSettings",
+    "DriftSettings",
+    "Email",
+    "LabelSettings",
+    "ModelSettings",
+    "Monitor",
+    "RectifySettings",
+    "ReferenceSettings",
+    "ReportSettings",
+    "ReviewSettings",
+    "SourceSettings",
+    "TableSettings",
+    "resolve_storage_options",
+]
