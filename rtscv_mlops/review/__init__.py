@@ -1,0 +1,38 @@
+"""The question put to a reviewer: its words, its gate, and the page that asks it.
+
+Knows facts; knows nothing of registries, reports or channels.
+"""
+
+from rtscv_mlops.review.description import DESCRIPTION_LIMIT, describe, one_line
+from rtscv_mlops.review.gate import REVIEW_TAG, ReviewStatus, blocked_because
+from rtscv_mlops.review.words import (
+    counted,
+    markdown,
+    number,
+    percent,
+    plain,
+    probability,
+    rate,
+    safe_link,
+    verdict_words,
+    window_name,
+)
+
+__all__ = [
+    "DESCRIPTION_LIMIT",
+    "REVIEW_TAG",
+    "ReviewStatus",
+    "blocked_because",
+    "counted",
+    "describe",
+    "markdown",
+    "number",
+    "one_line",
+    "percent",
+    "plain",
+    "probability",
+    "rate",
+    "safe_link",
+    "verdict_words",
+    "window_name",
+]

@@ -1,0 +1,253 @@
+"""What a reviewer reads on the registry page, and one line for logs and tables.
+
+Knows the facts of one window; renders them and decides nothing.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rtscv_mlops.facts import ClassComparison, ClusterCard, ColumnDrift, TellingFeature, WindowFacts
+from rtscv_mlops.review.gate import REVIEW_TAG, ReviewStatus
+from rtscv_mlops.review.words import (
+    NOT_KNOWN,
+    counted,
+    markdown,
+    number,
+    percent,
+    plain,
+    probability,
+    rate,
+    safe_link,
+    verdict_words,
+    window_name,
+)
+
+# MLflow's database keeps 5,000 characters of a description.
+DESCRIPTION_LIMIT = 4_500
+CUT = "Left out for length: {}. The report has all of it."
+BREAK = "\n\n"
+MAX_ROWS = 6
+MAX_LINKS = 5
+LONGEST_LINK = 250
+
+
+def one_line(facts: WindowFacts) -> str:
+    """Return the window in one line, for logs and tables."""
+    return "  ".join([window_name(facts), verdict_words(facts.verdict), *_findings_in_short(facts)])
+
+
+def _findings_in_short(facts: WindowFacts) -> list[str]:
+    if not facts.assessed:
+        return [plain(facts.headline, 200)]
+    if facts.detected:
+        rows, groups = counted(facts.unknowns, "row"), counted(len(facts.clusters), "group")
+        found = [rate(facts.unknown_rate, facts.unknown_rate_interval), f"{rows} in {groups}"]
+    else:
+        found = [f"nothing new in {counted(facts.sampled, 'row')}"]
+    if facts.drift and facts.drift.drifted:
+        found.append(f"{counted(facts.drift.drifted, 'column')} moved")
+    return [*found, probability(facts.p_value)]
+
+
+def describe(facts: WindowFacts, links: Mapping[str, str], version: str = "N") -> str:
+    """Return the Markdown that a reviewer decides on, in fewer than `DESCRIPTION_LIMIT` characters.
+
+    `links` are names and web addresses; `version` is the registered one, for the commands.
+    """
+    first, last = [_headline(facts), _question(facts)], [_links(links), _commands(facts, version)]
+    room = DESCRIPTION_LIMIT - len(_joined([*first, *last, CUT, *SECTIONS]))
+    shown, left_out = _fitting_sections(facts, room)
+    cut = CUT.format(", ".join(left_out)) if left_out else ""
+    return _joined([*first, *shown, cut, *last])
+
+
+def _fitting_sections(facts: WindowFacts, room: int) -> tuple[list[str], list[str]]:
+    """Return the sections for which there is room, and the titles of the others."""
+    shown, left_out = [], []
+    for title, section in SECTIONS.items():
+        if not (body := section(facts)):
+            continue
+        text = f"#### {title}\n\n{body}"
+        if len(text) + len(BREAK) > room:
+            left_out.append(title.lower())
+            continue
+        room -= len(text) + len(BREAK)
+        shown.append(text)
+    return shown, left_out
+
+
+def _joined(paragraphs: Iterable[str]) -> str:
+    return BREAK.join(filter(None, paragraphs))
+
+
+def _headline(facts: WindowFacts) -> str:
+    sentence = markdown(facts.headline, 400)
+    if facts.assessed:
+        return f"**{sentence}**"
+    return f"**{_verdict(facts)}: {sentence}** This does not say that all is well."
+
+
+def _verdict(facts: WindowFacts) -> str:
+    return markdown(verdict_words(facts.verdict), 120)
+
+
+def _question(facts: WindowFacts) -> str:
+    if not facts.detected:
+        return "Nothing is to be decided: no challenger was made of this window."
+    if facts.blocked:
+        return f"**Blocked, cannot be approved.** {markdown(facts.blocked, 500)}"
+    champion = f"version {markdown(facts.champion_version, 20)} of {markdown(facts.model, 100)}"
+    label = markdown(facts.unknown_label or "unknown", 60)
+    return "\n".join(
+        [
+            f"Decide: may this model take the place of {champion}?\n",
+            f'- **Yes:** it becomes the champion. It calls rows like those below "{label}", and '
+            "knows the old classes as shown below. `rtscv-mlops rollback` undoes it.",
+            "- **No:** the champion stays, and this version is kept as rejected.",
+            "- **No answer** means no.",
+        ]
+    )
+
+
+def _numbers(facts: WindowFacts) -> str:
+    looked_at = f"{counted(facts.rows, 'row')}, {facts.sampled:,} of them looked at"
+    copies = f"; {facts.copies:,} repeat another row" if facts.copies else ""
+    groups = counted(len(facts.clusters), "group")
+    shown = {
+        "Verdict": _verdict(facts),
+        "Window": window_name(facts),
+        "Size": looked_at + copies,
+        "Unknowns": f"{facts.unknowns:,} in {groups}" if facts.assessed else "",
+        "Share of unknowns": rate(facts.unknown_rate, facts.unknown_rate_interval),
+        "Chance of this if nothing were new": probability(facts.p_value),
+        "Known rows wrongly called unknown": percent(facts.known_false_rate),
+        "Compared with": markdown(facts.null or NOT_KNOWN, 200),
+    }
+    return _table(["What", "Value"], ((what, value) for what, value in shown.items() if value))
+
+
+def _clusters(facts: WindowFacts) -> str:
+    if not facts.clusters:
+        return ""
+    header = ["Group", "Rows", "Share", "The champion called them", "What tells them apart"]
+    cards = sorted(facts.clusters, key=lambda card: -card.size)
+    return _capped(_table(header, map(_cluster_row, cards[:MAX_ROWS])), cards, "group")
+
+
+def _cluster_row(card: ClusterCard) -> list[str]:
+    called = [f"{markdown(label, 40)} ({percent(part)})" for label, part in card.called.items()]
+    if card.confidence is not None:
+        called[2:] = [f"median confidence {percent(card.confidence)}"]
+    telling = "; ".join(_telling(feature) for feature in card.features[:3])
+    return [str(card.number), f"{card.size:,}", percent(card.share), ", ".join(called[:3]), telling]
+
+
+def _telling(feature: TellingFeature) -> str:
+    here, known = markdown(feature.here, 30), markdown(feature.known, 30)
+    return f"{markdown(feature.name, 40)}: {here}, known rows {known}"
+
+
+def _comparison(facts: WindowFacts) -> str:
+    if not (comparison := facts.comparison):
+        return ""
+    champion, challenger = (
+        f"accuracy {percent(accuracy)}, macro F {number(macro_f)}"
+        for accuracy, macro_f in (
+            (comparison.champion_accuracy, comparison.champion_macro_f),
+            (comparison.challenger_accuracy, comparison.challenger_macro_f),
+        )
+    )
+    rows = f"{counted(comparison.rows, 'known row')} ({markdown(comparison.how, 120)})"
+    classes = sorted(comparison.classes, key=lambda known: -known.loss)
+    header = ["Class", "Rows", "Champion finds", "Challenger finds", "Called unknown"]
+    table = _capped(
+        _table(header, map(_class_row, classes[:MAX_ROWS])), classes, "class", "classes"
+    )
+    return f"On {rows}: champion {champion}; challenger {challenger}. Worst class first.\n\n{table}"
+
+
+def _class_row(known: ClassComparison) -> list[str]:
+    shares = (percent(share) for share in (known.champion, known.challenger, known.unknown))
+    return [markdown(known.label, 40), f"{known.rows:,}", *shares]
+
+
+def _drift(facts: WindowFacts) -> str:
+    if not (drift := facts.drift):
+        return ""
+    moved = [column for column in drift.columns if column.drifted]
+    compared = f"{counted(len(moved), 'column')} moved ({percent(drift.share)} of those compared)"
+    most = ", ".join(_column(column) for column in moved[:MAX_ROWS])
+    return f"{compared}{': ' if most else '.'}{most}"
+
+
+def _column(column: ColumnDrift) -> str:
+    return f"{markdown(column.name, 40)} ({number(column.score)}, limit {number(column.threshold)})"
+
+
+def _odd(facts: WindowFacts) -> str:
+    found = [f"- {markdown(finding, 200)}" for finding in facts.findings[:MAX_ROWS]]
+    return _capped("\n".join(found), facts.findings, "finding")
+
+
+def _method(facts: WindowFacts) -> str:
+    flat = [(name, value) for name, value in facts.settings.items() if not isinstance(value, dict)]
+    settings = [f"{markdown(name, 30)} {markdown(str(value), 30)}" for name, value in flat[:12]]
+    reference = f"{counted(facts.reference_rows, 'reference row')}" if facts.reference_rows else ""
+    return ", ".join(
+        filter(None, ["Random test sampling and cross-validation", reference, *settings])
+    )
+
+
+SECTIONS = {
+    "Numbers": _numbers,
+    "What is new": _clusters,
+    "Champion against challenger": _comparison,
+    "Drift": _drift,
+    "Also noticed": _odd,
+    "How it was obtained": _method,
+}
+
+
+def _links(links: Mapping[str, str]) -> str:
+    safe = ((markdown(name, 40), safe_link(address)) for name, address in links.items())
+    kept = [f"[{name}]({link})" for name, link in safe if link and len(link) <= LONGEST_LINK]
+    return f"See: {', '.join(kept[:MAX_LINKS])}" if kept else ""
+
+
+def _commands(facts: WindowFacts, version: str) -> str:
+    if not facts.detected:
+        return ""
+    answers = {"reject": ReviewStatus.REJECTED}
+    if not facts.blocked:
+        answers = {"approve": ReviewStatus.APPROVED} | answers
+    monitor, version = _word(facts.monitor, "monitor"), _word(version, "N")
+    commands = "\n".join(
+        f"rtscv-mlops review {verb} {monitor}.yaml --version {version} --reviewer YOUR-NAME"
+        for verb in answers
+    )
+    states = " or ".join(f"`{status}`" for status in answers.values())
+    by_tag = f"To answer, set the tag `{REVIEW_TAG}` to {states} on this page, or run:"
+    return f"{by_tag}\n\n```\n{commands}\n```"
+
+
+def _word(text: str, otherwise: str) -> str:
+    """Return text that is safe in a shell, since a reviewer will paste it there."""
+    return re.sub(r"[^A-Za-z0-9._-]", "", text).lstrip("-")[:100] or otherwise
+
+
+def _table(header: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    return "\n".join(_lines([header, ["---"] * len(header), *rows]))
+
+
+def _lines(rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def _capped(text: str, items: Sequence[object], one: str, many: str = "") -> str:
+    more = len(items) - MAX_ROWS
+    return (
+        f"{text}\n\nand {counted(more, f'more {one}', many and f'more {many}')}, in the report."
+        if more > 0
+        else text
+    )

@@ -1,0 +1,137 @@
+"""How numbers and foreign text are written: for the console, the registry page and alerts alike.
+
+Knows characters; a label, a column name or a monitor's name is never trusted to be harmless.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from math import isfinite
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from rtscv_mlops.errors import RtscvError
+from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
+from rtscv_mlops.window import Interval
+
+NOT_KNOWN = "not known"
+NO_TEXT = "(no text)"
+SMALLEST_P_VALUE = 0.0001
+
+# Entities, since MLflow's renderer takes a backslash before few characters only, and decodes
+# entities after it has looked for markup. The underscore stays readable: column names are full
+# of it, and every renderer takes its backslash.
+ENTITIES = {character: f"&#{ord(character)};" for character in "&<>|\\`*{}[]~@:"}
+ESCAPES = ENTITIES | {"_": r"\_"}
+# Other renderers look for bare addresses in the decoded text; a zero-width space breaks those.
+ADDRESS = re.compile(r"(?<=://)|(?<=www)(?=\.)|(?=@)", re.IGNORECASE)
+ZERO_WIDTH_SPACE = "\u200b"
+
+
+def percent(share: float | None) -> str:
+    """Write a share, such as 7 %; tiny and nearly whole ones never become 0 % or 100 %."""
+    if share is None or not isfinite(share):
+        return NOT_KNOWN
+    if share in (0, 1):
+        return f"{share:.0%}".replace("%", " %")
+    if share < 0.001:
+        return "< 0.1 %"
+    if 0.999 < share < 1:
+        return "> 99.9 %"
+    return f"{_percent_number(share)} %"
+
+
+def _percent_number(share: float) -> str:
+    fine = share < 0.0095 or 0.9905 < share < 1
+    return f"{100 * share:.1f}" if fine else f"{100 * share:.0f}"
+
+
+def rate(share: float | None, interval: tuple[float, float] | None = None) -> str:
+    """Write an estimated share, such as `about 7 % (4-10 %)`."""
+    if share is None or not isfinite(share):
+        return NOT_KNOWN
+    if interval is None:
+        return f"about {percent(share)}"
+    low, high = (_percent_number(limit) for limit in interval)
+    return f"about {percent(share)} ({low}-{high} %)"
+
+
+def probability(p_value: float | None) -> str:
+    """Write a p-value, such as `p = 0.03` or `p < 0.0001`."""
+    if p_value is None or not isfinite(p_value):
+        return f"p {NOT_KNOWN}"
+    return f"p < {SMALLEST_P_VALUE}" if p_value < SMALLEST_P_VALUE else f"p = {p_value:.2g}"
+
+
+def number(value: float | None) -> str:
+    """Write a number in three digits."""
+    return NOT_KNOWN if value is None or not isfinite(value) else f"{value:.3g}"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Write a count with its noun, such as `1 row` or `1,200 rows`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def window_name(facts: WindowFacts) -> str:
+    """Write when the window was; a window of no length has a name too."""
+    try:
+        return str(Interval(facts.window_start, facts.window_end))
+    except RtscvError:
+        return f"{facts.window_start:%Y-%m-%d %H:%M} to {facts.window_end:%Y-%m-%d %H:%M}"
+
+
+def verdict_words(verdict: str) -> str:
+    """Write a verdict so that what was not assessed cannot be taken for health."""
+    if not verdict.startswith(NOT_ASSESSED):
+        return plain(verdict)
+    return f"NOT ASSESSED ({plain(verdict.removeprefix(NOT_ASSESSED).lstrip(':')) or NOT_KNOWN})"
+
+
+def plain(text: str, width: int = 80) -> str:
+    """Return text on one line, without control or invisible characters, shortened to `width`.
+
+    The console's own markup is not touched: print the result as plain text there.
+    """
+    # No more than the start is read: a label may be a whole file.
+    shown = "".join(_visible(character) for character in text[: 20 * width])
+    line = " ".join(shown.split())
+    return line if len(line) <= width else line[: width - 1].rstrip() + "…"
+
+
+def _visible(character: str) -> str:
+    category = unicodedata.category(character)
+    if category in ("Zl", "Zp") or character in "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85":
+        return " "
+    return "" if category in ("Cc", "Cf", "Cs") else character
+
+
+def markdown(text: str, width: int = 80) -> str:
+    """Return text as Markdown that shows exactly it: no link, markup, table cell or template.
+
+    `width` bounds what is written, escapes included, so that hostile text cannot push the rest of
+    a page over its limit. Do not begin a line with it: signs that mean something only there, such
+    as dashes, are left as they are.
+    """
+    line = ADDRESS.sub(ZERO_WIDTH_SPACE, plain(text, width) or NO_TEXT)
+    return "".join(_fitting((ESCAPES.get(sign, sign) for sign in line), width - 1))
+
+
+def _fitting(pieces: Iterator[str], width: int) -> Iterator[str]:
+    for piece in pieces:
+        width -= len(piece)
+        if width < 0:
+            yield "…"
+            return
+        yield piece
+
+
+def safe_link(address: str) -> str:
+    """Return a web address without user, password, or signs that Markdown reads; else nothing."""
+    try:
+        parts = urlsplit(plain(address, 2_000))
+        parts = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+    except ValueError:
+        return ""
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        return ""
+    return quote(urlunsplit(parts), safe="/:?#@&=+,;%~.-_")

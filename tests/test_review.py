@@ -1,0 +1,395 @@
+"""What a reviewer reads, and what may not be approved."""
+
+import re
+from datetime import UTC, datetime
+from html import unescape
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from rtscv_mlops import review
+from rtscv_mlops.facts import (
+    ClassComparison,
+    ClusterCard,
+    ColumnDrift,
+    Comparison,
+    DriftFacts,
+    TellingFeature,
+    WindowFacts,
+)
+from rtscv_mlops.review import ReviewStatus, blocked_because, describe, one_line
+
+LINKS = {"run": "http://localhost:5000/#/experiments/1/runs/a_b", "report": "https://x.example/r"}
+
+HOSTILE = [
+    "[click](http://evil.example)",
+    "![pixel](http://evil.example/x.png)",
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "</td></table><b>",
+    "a | b | c",
+    r"a \| b \\| c",
+    "`code` ``more``",
+    "**bold** _slanted_ ~~struck~~",
+    "{{ 7*7 }} {% if x %} {# y #}",
+    "one\ntwo\r\n\n# heading\n| a | b |\n|---|---|",
+    "http://evil.example and www.evil.example",
+    "somebody@evil.example @channel :smile:",
+    "[id]: http://evil.example",
+    "&lt;b&gt; &#60;i&#62;",
+    "```\nfence",
+    "right\u202eleft\u200b\u2028line\x00\x1b[31m",
+    "\ud800",
+    "=" * 5_000,
+    "|" * 5_000,
+]
+
+
+def comparison(*classes, rows=400):
+    """Champion against challenger, with these classes as (label, rows, before, after)."""
+    return Comparison(
+        how="5 folds of the training data",
+        rows=rows,
+        champion_accuracy=0.97,
+        challenger_accuracy=0.96,
+        champion_macro_f=0.968,
+        challenger_macro_f=0.951,
+        classes=tuple(
+            ClassComparison(label=label, rows=rows, champion=before, challenger=after, unknown=0.01)
+            for label, rows, before, after in classes
+        ),
+    )
+
+
+def window_facts(text="cat", many=2, **changes):
+    """A window with unknowns in which every text that data can choose is `text`."""
+    feature = TellingFeature(name=text, here=text, known=text, effect=2.0)
+    column = ColumnDrift(name=text, kind="number", score=0.3, threshold=0.1, drifted=True)
+    facts = {
+        "key": "0" * 64,
+        "monitor": text,
+        "model": text,
+        "champion_version": "3",
+        "window_start": datetime(2026, 1, 5, tzinfo=UTC),
+        "window_end": datetime(2026, 1, 6, tzinfo=UTC),
+        "verdict": "unknowns",
+        "headline": f"About 7 % (4-10 %) of this window is new: {text}.",
+        "rows": 1200,
+        "sampled": 1000,
+        "copies": 3,
+        "p_value": 1e-9,
+        "unknowns": 37,
+        "unknown_rate": 0.07,
+        "unknown_rate_interval": (0.04, 0.10),
+        "known_false_rate": 0.004,
+        "unknown_label": text,
+        "null": f"held-out rows of {text}",
+        "reference_rows": 1400,
+        "clusters": tuple(
+            ClusterCard(
+                number=number + 1,
+                size=30 - number,
+                share=0.5,
+                quality=0.8,
+                called={text: 0.7, "8": 0.2, "9": 0.1},
+                confidence=0.81,
+                features=(feature,) * 4,
+            )
+            for number in range(many)
+        ),
+        "drift": DriftFacts(share=0.2, columns=(column,) * many),
+        "comparison": comparison(*[(text, 40, 0.97, 0.97 - 0.01 * loss) for loss in range(many)]),
+        "findings": (f"Column {text} is constant.",) * many,
+        "settings": {"cv": 3, "gate": text, "seed": 0},
+    }
+    return WindowFacts(**facts | changes)
+
+
+def not_assessed(why="too_few_rows", **changes):
+    """A window that could not be judged."""
+    bare = {"p_value": None, "unknowns": 0, "unknown_rate": None, "unknown_rate_interval": None}
+    empty = {"clusters": (), "drift": None, "comparison": None, "known_false_rate": None}
+    headline = "The window has 12 rows; 50 are needed."
+    verdict = f"not_assessed:{why}"
+    return window_facts(**bare | empty | {"headline": headline, "verdict": verdict} | changes)
+
+
+def page(markdown):
+    """The tokens of a page, as a renderer with tables, HTML and bare links sees them."""
+    renderer = MarkdownIt("gfm-like", {"html": True})
+    renderer.linkify.set({"fuzzy_link": False})
+    blocks = renderer.parse(markdown)
+    return [token for block in blocks for token in [block, *(block.children or [])]]
+
+
+def shape(markdown):
+    """The structure of a page without its words."""
+    return [token.type for token in page(markdown) if token.type not in ("text", "softbreak")]
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (0.07, "7 %"),
+        (0.0734, "7 %"),
+        (0.0041, "0.4 %"),
+        (0.00003, "< 0.1 %"),
+        (0.0, "0 %"),
+        (1.0, "100 %"),
+        (0.9999, "> 99.9 %"),
+        (0.996, "99.6 %"),
+        (None, "not known"),
+        (float("nan"), "not known"),
+    ],
+)
+def test_shares_are_written_for_people(share, words):
+    """A share is whole per cent where that is enough, and never rounded to nothing or to all."""
+    assert review.percent(share) == words
+
+
+@pytest.mark.parametrize(
+    ("p_value", "words"),
+    [
+        (1e-9, "p < 0.0001"),
+        (0.0, "p < 0.0001"),
+        (0.0314, "p = 0.031"),
+        (1.0, "p = 1"),
+        (None, "p not known"),
+        (float("nan"), "p not known"),
+    ],
+)
+def test_p_values_are_written_for_people(p_value, words):
+    """No p-value pretends to more digits than it has."""
+    assert review.probability(p_value) == words
+
+
+def test_rates_carry_their_interval():
+    """The estimate never stands without its limits where they are known."""
+    assert review.rate(0.07, (0.04, 0.10)) == "about 7 % (4-10 %)"
+    assert review.rate(0.004, (0.001, 0.012)) == "about 0.4 % (0.1-1 %)"
+    assert review.rate(0.07) == "about 7 %"
+    assert review.rate(None) == "not known"
+
+
+@pytest.mark.parametrize(
+    ("known", "blocked"),
+    [
+        (("cat", 100, 0.95, 0.80), True),
+        (("cat", 100, 0.95, 0.90), False),  # equal to the limit, though not in binary
+        (("cat", 100, 0.95, 0.89), True),
+        (("cat", 100, 0.90, 0.95), False),
+        (("cat", 10, 0.9, 0.8), False),  # one row
+        (("cat", 1, 1.0, 0.0), False),  # one row, the whole class
+        (("cat", 10, 0.9, 0.7), True),
+        (("cat", 0, float("nan"), float("nan")), False),
+    ],
+)
+def test_a_challenger_is_blocked_by_a_lost_class(known, blocked):
+    """A class must lose more than the limit, and more than the one row that is chance."""
+    assert bool(blocked_because(comparison(known), 0.05)) == blocked
+
+
+def test_the_reason_names_class_recalls_and_rows():
+    """The reviewer need not look up what was lost; the worst class is named."""
+    classes = comparison(("cat", 100, 0.95, 0.85), ("dog", 40, 1.0, 0.5), ("cow", 9, 1.0, 1.0))
+
+    reason = blocked_because(classes, 0.05)
+
+    assert "'dog'" in reason
+    assert "100 % of its 40 held-out rows, the challenger 50 %, which is 20 fewer" in reason
+    assert "may lose 5 %, and a single row does not count. 1 more class too." in reason
+
+
+def test_review_states_are_plain_words():
+    """The states are what is written in tags."""
+    assert set(ReviewStatus) == {
+        "pending",
+        "approved",
+        "rejected",
+        "blocked",
+        "superseded",
+        "expired",
+    }
+
+
+def test_one_line_says_what_was_found():
+    """A window with unknowns fits a table row."""
+    assert one_line(window_facts(drift=None)) == (
+        "2026-01-05  unknowns  about 7 % (4-10 %)  37 rows in 2 groups  p < 0.0001"
+    )
+
+
+def test_one_line_of_a_quiet_window():
+    """A quiet window says on how many rows nothing was found."""
+    quiet = window_facts(verdict="no_change", clusters=(), drift=None, p_value=0.4)
+
+    assert one_line(quiet) == "2026-01-05  no_change  nothing new in 1,000 rows  p = 0.4"
+
+
+def test_what_was_not_assessed_never_reads_as_healthy():
+    """Neither the line nor the page can be taken for a quiet window."""
+    facts = not_assessed()
+
+    line, text = one_line(facts), describe(facts, LINKS)
+
+    assert line == "2026-01-05  NOT ASSESSED (too_few_rows)  The window has 12 rows; 50 are needed."
+    assert "NOT ASSESSED" in text
+    assert "This does not say that all is well." in text
+    for comfort in ("nothing new", "no_change", "0 %", "0 in 0 groups"):
+        assert comfort not in line + text
+
+
+def test_a_window_of_no_length_can_be_written():
+    """A schedule that asks for nothing still gets its line."""
+    facts = not_assessed("empty_interval", window_end=datetime(2026, 1, 5, tzinfo=UTC))
+
+    assert one_line(facts).startswith("2026-01-05 00:00 to 2026-01-05 00:00  NOT ASSESSED")
+
+
+def test_the_page_answers_a_reviewers_questions():
+    """Question, numbers, groups, classes, drift, findings, method, links and commands are there."""
+    text = unescape(describe(window_facts(monitor="pets"), LINKS, "7"))
+
+    for part in (
+        "**About 7 % (4-10 %) of this window is new: cat.**",
+        "may this model take the place of version 3 of cat?",
+        "**Yes:** it becomes the champion.",
+        "**No:** the champion stays",
+        "| Window | 2026-01-05 |",
+        "| Size | 1,200 rows, 1,000 of them looked at; 3 repeat another row |",
+        "| Share of unknowns | about 7 % (4-10 %) |",
+        "p < 0.0001",
+        "| Compared with | held-out rows of cat |",
+        "| 1 | 30 | 50 % | cat (70 %), 8 (20 %), median confidence 81 % | cat: cat, known rows cat",
+        "champion accuracy 97 %, macro F 0.968; challenger accuracy 96 %, macro F 0.951",
+        "2 columns moved (20 % of those compared): cat (0.3, limit 0.1)",
+        "- Column cat is constant.",
+        "1,400 reference rows, cv 3, gate cat, seed 0",
+        "[run](http://localhost:5000/#/experiments/1/runs/a_b)",
+        "set the tag `rtscv.review` to `approved` or `rejected`",
+        "rtscv-mlops review approve pets.yaml --version 7 --reviewer YOUR-NAME",
+        "rtscv-mlops review reject pets.yaml --version 7 --reviewer YOUR-NAME",
+    ):
+        assert part in text
+
+
+def test_the_worst_class_comes_first():
+    """Of many classes those are shown that lose most, and the rest are counted."""
+    classes = [(f"class{number}", 100, 0.9, 0.9 - number / 100) for number in range(10)]
+
+    text = describe(window_facts(comparison=comparison(*classes)), LINKS)
+
+    assert re.findall(r"class\d", text) == [f"class{number}" for number in (9, 8, 7, 6, 5, 4)]
+    assert "and 4 more classes, in the report." in text
+
+
+def test_a_blocked_challenger_is_not_offered():
+    """The reason stands where the question would be, and no way to approve is shown."""
+    text = describe(window_facts(blocked="Class 'dog' loses too much."), LINKS)
+
+    assert "**Blocked, cannot be approved.** Class 'dog' loses too much." in text
+    assert "approve " not in text
+    assert "`approved`" not in text
+    assert "review reject" in text
+
+
+def test_a_quiet_window_asks_nothing():
+    """Without a challenger there is neither question nor command."""
+    text = describe(window_facts(verdict="no_change", clusters=(), comparison=None), LINKS)
+
+    assert "Nothing is to be decided" in text
+    assert "rtscv-mlops review" not in text
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_data_stays_text_on_the_page(text):
+    """Whatever a label or column is called, the page has the shape it has for a harmless name."""
+    hostile = describe(window_facts(text, many=1), LINKS)
+
+    assert shape(hostile) == shape(describe(window_facts("cat", many=1), LINKS))
+    assert "{{" not in hostile
+    assert "{%" not in hostile
+
+
+@pytest.mark.parametrize("text", HOSTILE[:-4])
+def test_data_is_still_readable(text):
+    """Escaping changes how a name is written, not how it reads; only layout is lost."""
+    shown = "".join(token.content for token in page(f"x {review.markdown(text, 500)}")[2:-1])
+
+    assert shown.replace("\u200b", "") == f"x {' '.join(text.split())}"
+
+
+@pytest.mark.parametrize(
+    ("monitor", "file"),
+    [
+        ("pets", "pets.yaml"),
+        ("--force", "force.yaml"),
+        ("a; rm -rf ~ `id` $(id)", "arm-rfidid.yaml"),
+        ("\n", "monitor.yaml"),
+    ],
+)
+def test_commands_can_be_pasted(monitor, file):
+    """A reviewer who pastes the command runs our command and nothing else."""
+    text = describe(window_facts(monitor=monitor), LINKS, "7")
+
+    assert f"review approve {file} --version 7" in text
+
+
+@pytest.mark.parametrize(
+    ("address", "link"),
+    [
+        ("http://user:secret@host:5000/#/a_b?x=1", "http://host:5000/#/a_b?x=1"),
+        ("https://host/a) [b](c d", "https://host/a%29%20%5Bb%5D%28c%20d"),
+        ("javascript:alert(1)", ""),
+        ("data:text/html,x", ""),
+        ("/tmp/report.html", ""),
+        ("http://[broken", ""),
+        ("http://", ""),
+    ],
+)
+def test_links_are_web_addresses_without_secrets(address, link):
+    """No password of a tracking server gets onto the page, and nothing that is no web address."""
+    assert review.safe_link(address) == link
+    assert (f"[run]({link})" in describe(window_facts(), {"run": address})) == bool(link)
+
+
+def test_a_crowded_page_says_what_it_leaves_out():
+    """A page that would not fit names the sections it lacks; the answer's commands stay."""
+    text = describe(window_facts("x" * 200, many=40), LINKS)
+
+    assert re.search(r"Left out for length: .*how it was obtained.* The report has all", text)
+    assert "review approve" in text
+    assert len(text) < review.DESCRIPTION_LIMIT
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(min_size=1) | st.sampled_from(HOSTILE), many=st.integers(0, 60))
+def test_every_page_fits_and_holds(text, many):
+    """Any names, in any number, give a page that MLflow can store and that keeps its shape."""
+    blocked = text if many % 2 else ""
+
+    written = describe(window_facts(text, many=many, blocked=blocked), {text: LINKS["run"]} | LINKS)
+
+    assert len(written) < review.DESCRIPTION_LIMIT
+    written.encode()
+    types = shape(written)
+    assert types.count("fence") == 1
+    assert "image" not in types
+    assert not [kind for kind in types if kind.startswith("html")]
+    hosts = {
+        urlsplit(token.attrs["href"]).netloc for token in page(written) if "href" in token.attrs
+    }
+    assert hosts <= {"localhost:5000", "x.example"}
+
+
+@given(text=st.text(), width=st.integers(1, 100))
+def test_plain_text_is_one_short_printable_line(text, width):
+    """Names cannot start a line, move the cursor, hide, or fill the screen."""
+    line = review.plain(text, width)
+
+    assert len(line) <= width
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", line)
+    assert line.splitlines() in ([], [line])
