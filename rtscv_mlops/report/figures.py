@@ -1,0 +1,295 @@
+"""The pictures of a report, as Plotly figures.
+
+Knows arrays and Plotly; knows nothing of where on the page a picture goes.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+from plotly.subplots import make_subplots
+
+from rtscv_mlops.facts import ColumnDrift, Comparison, Evidence
+from rtscv_mlops.report.drift import strength
+from rtscv_mlops.report.text import percent, plain, quantity, times, unique
+
+Numbers = NDArray[np.float64]
+
+KNOWN, WINDOW, UNKNOWN = "#8793a3", "#1f77c9", "#c2185b"
+CHAMPION, CHALLENGER = "#8793a3", "#00796b"
+CLASS_COLOURS = (
+    *("#4e9fb5", "#e0a030", "#62a85c", "#9a86c9", "#a87b5d"),
+    *("#b5b53f", "#8f8f8f", "#5f7fc0", "#d68a6a", "#3f9f87"),
+)
+GRID = "rgba(128,140,155,.22)"
+OTHER_CLASSES = "#c9ced6"
+MAX_POINTS = 1_500
+MAX_BARS = 15
+MAX_HISTOGRAMS = 6
+BINS = 24
+MAX_STRENGTH = 10.0
+"""A bar beyond this many thresholds is cut, so that one column does not flatten the others."""
+
+
+def _laid_out(figure: go.Figure, height: int, **layout: Any) -> go.Figure:
+    figure.update_layout(
+        height=height,
+        margin={"l": 8, "r": 16, "t": 36, "b": 8},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"size": 13, "family": "inherit", "color": "#5b6675"},
+        legend={
+            "orientation": "h",
+            "x": 0,
+            "y": 1.02,
+            "yanchor": "bottom",
+            "itemsizing": "constant",
+        },
+        hoverlabel={"namelength": -1},
+        **layout,
+    )
+    # Invisible ticks keep the numbers off the axis.
+    axes = {"gridcolor": GRID, "zeroline": False, "automargin": True, "title_standoff": 8}
+    axes |= {"ticks": "outside", "ticklen": 6, "tickcolor": "rgba(0,0,0,0)"}
+    figure.update_xaxes(**axes)
+    figure.update_yaxes(**axes)
+    return figure
+
+
+def draw_scores(evidence: Evidence) -> go.Figure:
+    """Scores of the window against those of known rows that no model had seen."""
+    edges = np.linspace(0, 1, 41)
+    figure = go.Figure()
+    sides = (
+        ("Known rows", evidence.known_scores, KNOWN),
+        ("Window", evidence.window_scores, WINDOW),
+    )
+    for name, scores, colour in sides:
+        figure.add_bar(
+            x=_rounded((edges[:-1] + edges[1:]) / 2),
+            y=_rounded(100 * _shares(np.asarray(scores, dtype=float), edges)),
+            name=name,
+            marker={"color": colour},
+            opacity=0.65,
+            hovertemplate="score %{x:.2f}: %{y:.1f} %",
+        )
+    figure.add_vline(x=0.5, line={"color": UNKNOWN, "dash": "dash", "width": 2})
+    figure.add_annotation(
+        x=0.5, y=1, yref="paper", text="threshold", showarrow=False, xanchor="left", xshift=5,
+        font={"color": UNKNOWN},
+    )  # fmt: skip
+    return _laid_out(
+        figure,
+        400,
+        barmode="overlay",
+        bargap=0,
+        xaxis={"title": "Score: 0 looks known, 1 looks unknown", "range": [0, 1]},
+        yaxis={"title": "Share of rows", "ticksuffix": " %"},
+    )
+
+
+def draw_projection(evidence: Evidence, unknown: NDArray[np.bool_]) -> go.Figure:
+    """The plane: known classes pale, the window on top, what was set apart in red."""
+    figure = go.Figure()
+    labels = np.array([plain(label, 24) for label in evidence.point_labels], dtype=object)
+    points = np.asarray(evidence.reference_points, dtype=float)
+    kept = _some(np.arange(len(points)))
+    for name, colour, rows in _by_class(labels[kept]):
+        _scatter(figure, points[kept][rows], name, colour, size=5, opacity=0.7)
+    points = np.asarray(evidence.window_points, dtype=float)
+    rest, found = _some(np.flatnonzero(~unknown)), _some(np.flatnonzero(unknown))
+    _scatter(figure, points[rest], "Window", "#37474f", size=6, opacity=0.6, symbol="circle-open")
+    _scatter(figure, points[found], "Unknown", UNKNOWN, size=8, opacity=0.9, symbol="diamond")
+    hidden = {"showticklabels": False}
+    return _laid_out(figure, 400, xaxis=hidden, yaxis=hidden)
+
+
+def _by_class(labels: NDArray[Any]) -> list[tuple[str, str, NDArray[np.bool_]]]:
+    """Name, colour and rows of each class; of many classes the smallest share one colour."""
+    names, counts = np.unique(labels.astype(str), return_counts=True)
+    shown = names
+    if len(names) > len(CLASS_COLOURS):
+        shown = np.sort(names[np.argsort(-counts, kind="stable")[: len(CLASS_COLOURS) - 1]])
+    groups = [
+        (f"Known {name}", colour, labels == name)
+        for name, colour in zip(shown, CLASS_COLOURS, strict=False)
+    ]
+    others = ~np.isin(labels.astype(str), shown)
+    return [*groups, ("Other known", OTHER_CLASSES, others)] if others.any() else groups
+
+
+def _scatter(figure: go.Figure, points: Numbers, name: str, colour: str, **marker: Any) -> None:
+    if len(points) == 0:
+        return
+    figure.add_scatter(
+        x=_rounded(points[:, 0]),
+        y=_rounded(points[:, 1]),
+        mode="markers",
+        name=name,
+        marker={"color": colour, **marker},
+        hoverinfo="name",
+    )
+
+
+def draw_strengths(columns: Sequence[ColumnDrift]) -> go.Figure:
+    """Distance of the most drifted columns, each in units of its own threshold."""
+    shown = list(reversed(columns[:MAX_BARS]))
+    strengths = [strength(column) for column in shown]
+    figure = go.Figure(
+        go.Bar(
+            x=_rounded(np.minimum(strengths, MAX_STRENGTH)),
+            y=unique([plain(column.name, 22) for column in shown]),
+            orientation="h",
+            marker={"color": [UNKNOWN if column.drifted else KNOWN for column in shown]},
+            text=[times(factor) for factor in strengths],
+            textposition="auto",
+            hoverinfo="y+text",
+        )
+    )
+    figure.add_vline(x=1, line={"color": "#263238", "dash": "dash", "width": 2})
+    return _laid_out(
+        figure,
+        max(200, 90 + 24 * len(shown)),
+        xaxis={"title": "Score, as a multiple of its threshold", "rangemode": "tozero"},
+        yaxis={"type": "category"},
+    )
+
+
+def draw_distributions(columns: Sequence[ColumnDrift], evidence: Evidence) -> go.Figure | None:
+    """Small histograms of the most drifted columns that the report may show."""
+    window, reference = (
+        frame.set_axis([str(name) for name in frame.columns], axis=1)
+        for frame in (evidence.window, evidence.reference)
+    )
+    shown = [column for column in columns if _is_drawable(column, window, reference)]
+    shown = shown[:MAX_HISTOGRAMS]
+    if not shown:
+        return None
+    titles = [plain(column.name, 26) for column in shown]
+    rows = (len(shown) + 1) // 2
+    figure = make_subplots(
+        rows, 2, subplot_titles=titles, vertical_spacing=0.42 / rows, horizontal_spacing=0.12
+    )
+    for place, column in enumerate(shown):
+        sides = _side_by_side(column, window[column.name], reference[column.name])
+        for name, colour, (x, y) in zip(
+            ("Training data", "Window"), (KNOWN, WINDOW), sides, strict=True
+        ):
+            figure.add_bar(
+                x=x, y=y, name=name, marker={"color": colour}, opacity=0.65, legendgroup=name,
+                showlegend=place == 0, hovertemplate="%{x}: %{y:.1f} %",
+                row=place // 2 + 1, col=place % 2 + 1,
+            )  # fmt: skip
+    figure.update_annotations(font={"size": 13})
+    figure.update_yaxes(ticksuffix=" %", nticks=4)
+    figure.update_xaxes(nticks=5)
+    laid_out = _laid_out(figure, 70 + 150 * rows, barmode="overlay", bargap=0)
+    # Above the titles of the first row, which stand where the legend usually does.
+    laid_out.update_layout(legend={"y": 1.09 if rows > 1 else 1.2}, margin={"t": 70})
+    return laid_out
+
+
+def _is_drawable(column: ColumnDrift, window: pd.DataFrame, reference: pd.DataFrame) -> bool:
+    counts = [list(frame.columns).count(column.name) for frame in (window, reference)]
+    return not column.problem and counts == [1, 1]
+
+
+def _side_by_side(
+    column: ColumnDrift, window: "pd.Series[Any]", reference: "pd.Series[Any]"
+) -> tuple[tuple[list[Any], list[float]], tuple[list[Any], list[float]]]:
+    """Places and percentages of the bars of the reference and of the window."""
+    if column.kind == "category":
+        return _category_bars(window, reference)
+    served, known = (_finite(side) for side in (window, reference))
+    both = np.concatenate([served, known])
+    if len(both) == 0:
+        return ([], []), ([], [])
+    # Between percentiles: one stray value would squeeze all others into a single bar.
+    low, high = np.percentile(both, [0.5, 99.5])
+    low, high = (low, high) if high > low else (both.min(), max(both.max(), both.min() + 1))
+    edges = np.linspace(low, high, BINS + 1)
+    centres = _rounded((edges[:-1] + edges[1:]) / 2)
+    known_bars, served_bars = (
+        _rounded(100 * _shares(np.clip(side, low, high), edges)) for side in (known, served)
+    )
+    return (centres, known_bars), (centres, served_bars)
+
+
+def _finite(column: "pd.Series[Any]") -> Numbers:
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    finite: Numbers = numbers[np.isfinite(numbers)]
+    return finite
+
+
+def _category_bars(
+    window: "pd.Series[Any]", reference: "pd.Series[Any]"
+) -> tuple[tuple[list[Any], list[float]], tuple[list[Any], list[float]]]:
+    shares = [
+        side.dropna().astype(str).value_counts(normalize=True) for side in (reference, window)
+    ]
+    top = (shares[0].add(shares[1], fill_value=0)).nlargest(8).index
+    names = unique([plain(name, 12) for name in top])
+    known, served = (_rounded(100 * side.reindex(top, fill_value=0)) for side in shares)
+    return (names, known), (names, served)
+
+
+def draw_recalls(comparison: Comparison) -> go.Figure:
+    """Recall by class, those that lose most first."""
+    classes = sorted(comparison.classes, key=lambda one: (-one.loss, one.label))[:MAX_BARS][::-1]
+    labels = unique([plain(one.label, 22) for one in classes])
+    figure = go.Figure()
+    # Bars are drawn from below: the challenger's comes first to stand under the champion's.
+    for name, field, colour in (
+        ("Challenger", "challenger", CHALLENGER),
+        ("Champion", "champion", CHAMPION),
+    ):
+        recalls = [getattr(one, field) for one in classes]
+        figure.add_bar(
+            x=_rounded(100 * np.array(recalls)), y=labels, name=name, orientation="h",
+            marker={"color": colour}, text=[percent(recall) for recall in recalls],
+            textposition="auto", hoverinfo="name+y+text",
+        )  # fmt: skip
+    return _laid_out(
+        figure,
+        max(220, 100 + 44 * len(classes)),
+        barmode="group",
+        bargap=0.25,
+        xaxis={"title": "Rows of the class recognised", "ticksuffix": " %", "range": [0, 100]},
+        yaxis={"type": "category"},
+        legend_traceorder="reversed",
+    )
+
+
+def small_bars(
+    column: ColumnDrift, evidence: Evidence
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Bars for a table's cells, of the reference and of the window."""
+    frames = [
+        frame.set_axis([str(name) for name in frame.columns], axis=1)
+        for frame in (evidence.window, evidence.reference)
+    ]
+    if not _is_drawable(column, *frames):
+        return None
+    known, served = _side_by_side(column, *(frame[column.name] for frame in frames))
+    cells = ({"x": [quantity(at) for at in side[0]], "y": side[1]} for side in (known, served))
+    first, second = cells
+    return first, second
+
+
+def _shares(values: Numbers, edges: Numbers) -> Numbers:
+    values = values[np.isfinite(values)]
+    return np.histogram(values, edges)[0] / max(len(values), 1)
+
+
+def _some(rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    if len(rows) <= MAX_POINTS:
+        return rows
+    return np.sort(np.random.default_rng(0).choice(rows, MAX_POINTS, replace=False))
+
+
+def _rounded(values: Any) -> list[float]:
+    """Four digits are more than a screen shows, and a third of the bytes."""
+    return [float(f"{value:.4g}") for value in np.asarray(values, dtype=float)]

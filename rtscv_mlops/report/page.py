@@ -1,0 +1,160 @@
+"""One window's report: a single HTML file that asks nothing of any server.
+
+Knows Evidently's report and its HTML; the sections decide what is said.
+"""
+
+import hashlib
+import html
+import itertools
+import json
+import math
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+
+import pandas as pd
+from evidently import DataDefinition, Dataset, Report
+from evidently.core.metric_types import (
+    SingleValue,
+    SingleValueCalculation,
+    SingleValueMetric,
+)
+from evidently.core.report import Context
+from evidently.legacy.model.widget import BaseWidgetInfo
+from evidently.legacy.utils import NumpyEncoder
+
+from rtscv_mlops.config import DriftSettings
+from rtscv_mlops.facts import NOT_ASSESSED, Evidence, WindowFacts
+from rtscv_mlops.report import sections
+from rtscv_mlops.report.text import inert, plain
+
+NO_LINKS: Mapping[str, str] = MappingProxyType({})
+
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; font-src data:"
+)
+"""The page may run what it holds, and ask for nothing."""
+
+COLOURS = {  # edge, paper, ink
+    "no_change": ("#2e7d32", "#e6f4e7", "#14401a"),
+    "drift": ("#ef9a00", "#fff3dc", "#5c3a00"),
+    "unknowns": ("#c2185b", "#fce4ec", "#560027"),
+    "unknowns_and_drift": ("#8e24aa", "#f5e6fa", "#3c0a4c"),
+    NOT_ASSESSED: ("#616b78", "#e9ecf0", "#2a3039"),
+}
+
+RANDOM_ID = re.compile(r'"id": "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"')
+RANDOM_NAME = re.compile(r'id="root_(metric_[0-9a-f]{32})"')
+
+
+class Section(SingleValueMetric):  # type: ignore[misc]
+    """A part of the report, with the number that it is about."""
+
+    name: str
+    number: float
+    content: str
+    """Its widgets as JSON."""
+
+
+class SectionCalculation(SingleValueCalculation[Section]):  # type: ignore[misc]
+    """Hands the section's widgets to Evidently; the numbers were computed before."""
+
+    def calculate(
+        self, context: Context, current_data: Dataset, reference_data: Dataset | None
+    ) -> SingleValue:
+        result = self.result(self.metric.number)
+        widgets = json.loads(self.metric.content)
+        result.widget = [BaseWidgetInfo.parse_obj(widget) for widget in widgets]
+        return result
+
+    def display_name(self) -> str:
+        return str(self.metric.name)
+
+
+def write_report(
+    facts: WindowFacts,
+    evidence: Evidence | None,
+    settings: DriftSettings,
+    path: Path,
+    *,
+    links: Mapping[str, str] = NO_LINKS,
+) -> str:
+    """Write the page; return its SHA-256, which is the same for the same facts and evidence."""
+    page = render_report(facts, evidence, settings, links).encode()
+    path.write_bytes(page)
+    return hashlib.sha256(page).hexdigest()
+
+
+def render_report(
+    facts: WindowFacts, evidence: Evidence | None, settings: DriftSettings, links: Mapping[str, str]
+) -> str:
+    """Return the page."""
+    report = Report(_sections(facts, evidence, settings, links))
+    # The sections are made of facts already; Evidently only demands that there be some data.
+    numbers = pd.DataFrame([{"rows": float(facts.rows)}])
+    data = Dataset.from_pandas(numbers, DataDefinition(numerical_columns=["rows"]))
+    page = report.run(data, None).get_html_str(as_iframe=False)
+    return _with_head(_repeatable(page), facts)
+
+
+def _sections(
+    facts: WindowFacts, evidence: Evidence | None, settings: DriftSettings, links: Mapping[str, str]
+) -> list[Section]:
+    drift, compared = facts.drift, facts.comparison
+    return [
+        _section("verdict", facts.unknown_rate, sections.headline(facts, links)),
+        _section("blocked", float(bool(facts.blocked)), sections.blocked(facts)),
+        _section("rows", facts.rows, sections.key_numbers(facts)),
+        _section("findings", len(facts.findings), sections.findings(facts)),
+        _section("unknowns", facts.unknowns, sections.pictures(evidence)),
+        _section("groups", len(facts.clusters), sections.clusters(facts)),
+        _section(
+            "challenger accuracy",
+            compared.challenger_accuracy if compared else None,
+            sections.comparison(facts),
+        ),
+        _section(
+            "drift share",
+            drift.share if drift else None,
+            sections.drift(drift, evidence, settings.max_columns),
+        ),
+        _section("key", facts.schema_version, sections.method(facts)),
+    ]
+
+
+def _section(name: str, number: float | None, widgets: list[BaseWidgetInfo]) -> Section:
+    # Everything that came from data passes here, and nowhere else, on its way to Evidently.
+    plain_data = json.loads(json.dumps([widget.dict() for widget in widgets], cls=NumpyEncoder))
+    return Section(
+        name=name,
+        number=math.nan if number is None else float(number),
+        content=_with_fixed_ids(json.dumps(inert(plain_data)), name),
+    )
+
+
+def _repeatable(page: str) -> str:
+    """Put fixed names where Evidently draws random ones, so that the digest means something."""
+    drawn = RANDOM_NAME.search(page)
+    page = page.replace(drawn[1], "report") if drawn else page
+    return _with_fixed_ids(page, "page").strip()
+
+
+def _with_fixed_ids(text: str, name: str) -> str:
+    places = itertools.count()
+    return RANDOM_ID.sub(lambda _: f'"id": "{name} {next(places)}"', text)
+
+
+def _with_head(page: str, facts: WindowFacts) -> str:
+    edge, paper, ink = COLOURS.get(facts.verdict, COLOURS[NOT_ASSESSED])
+    style = (files("rtscv_mlops.report") / "page.css").read_text()
+    for name, colour in (("EDGE", edge), ("PAPER", paper), ("INK", ink)):
+        style = style.replace(f"VERDICT_{name}", colour)
+    title = html.escape(f"{plain(facts.model)}, {plain(facts.verdict)}, {facts.window_start:%F}")
+    head = (
+        f'<head>\n<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        f"<title>{title}</title>\n<style>\n{style}</style>"
+    )
+    return page.replace("<head>", head, 1)
