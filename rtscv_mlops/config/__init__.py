@@ -3,6 +3,7 @@
 Knows names, defaults and limits; knows nothing of the worlds that the settings point at.
 """
 
+from rtscv_mlops.config.loading import load_monitor, load_monitors
 from rtscv_mlops.config.settings import (
     AlertSettings,
     BaselineSettings,
@@ -38,5 +39,7 @@ __all__ = [
     "ReviewSettings",
     "SourceSettings",
     "TableSettings",
+    "load_monitor",
+    "load_monitors",
     "resolve_storage_options",
 ]

@@ -7,15 +7,17 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from itertools import pairwise
 from typing import Annotated, Any, NoReturn
 from urllib.parse import parse_qsl, urlsplit
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,254}$"
+ALIAS = r"^[A-Za-z0-9_-]+$"
 DURATION = r"^[0-9]{1,6}[smhdw]$"
 MOMENT = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -74,25 +76,25 @@ def _without_secret(address: str) -> str:
     return address
 
 
-def _options_without_secrets(options: Mapping[str, Any]) -> Mapping[str, Any]:
+def _no_secret_option(name: str) -> str:
+    if names_a_secret(name) and not name.endswith("_env"):
+        refuse(
+            "is a secret by its name, and secrets do not belong in a file. Write "
+            f"{name}_env with the name of an environment variable that holds the value"
+        )
+    return name
+
+
+def _usable_variables(options: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, value in options.items():
-        if name.endswith("_env"):
-            _check_variable(name, value, options)
-        elif isinstance(value, str) and names_a_secret(name):
-            refuse(
-                f"the option {name} is a secret, and secrets do not belong in a file. Write "
-                f"{name}_env with the name of an environment variable that holds it"
-            )
-        elif isinstance(value, str):
-            _without_secret(value)
+        option = name.removesuffix("_env")
+        if name == option:
+            continue
+        if not isinstance(value, str) or not re.match(ENV_NAME, value):
+            refuse(f"{name} must be the name of an environment variable")
+        if option in options:
+            refuse(f"give {option} or {name}, not both")
     return options
-
-
-def _check_variable(name: str, value: object, options: Mapping[str, Any]) -> None:
-    if not isinstance(value, str) or not re.match(ENV_NAME, value):
-        refuse(f"the option {name} must be the name of an environment variable")
-    if name.removesuffix("_env") in options:
-        refuse(f"give {name.removesuffix('_env')} or {name}, not both")
 
 
 def _read_duration(value: object) -> object:
@@ -132,8 +134,31 @@ def _existing_zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (ValueError, OSError, KeyError):  # what a wrong, an odd and an unknown name raise
-        refuse(f"{name[:60]!r} is no time zone; write one such as UTC or Europe/Zurich")
+        near = get_close_matches(name, available_timezones(), n=1) or ["Europe/Zurich"]
+        refuse(f"{name[:60]!r} is no time zone; write one such as UTC or {near[0]}")
     return name
+
+
+def _free_alias(alias: str) -> str:
+    if re.match(r"(latest|v[0-9]+)$", alias, flags=re.IGNORECASE):
+        refuse(f"{alias} is reserved by MLflow; choose another alias")
+    if alias == "challenger":
+        refuse("challenger is what a model under review is called; choose another alias")
+    return alias
+
+
+def _known_encoding(encoding: str) -> str:
+    try:
+        "".encode(encoding)
+    except (LookupError, ValueError):
+        refuse("is no encoding that Python knows; write one such as utf-8 or latin-1")
+    return encoding
+
+
+def _some_time(duration: timedelta) -> timedelta:
+    if not duration:
+        refuse("must be longer than nothing")
+    return duration
 
 
 def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -150,7 +175,15 @@ Zone = Annotated[str, AfterValidator(_existing_zone)]
 Address = Annotated[str, Field(min_length=1), AfterValidator(_without_secret)]
 Texts = Annotated[tuple[str, ...], Field(strict=False)]
 Names = Annotated[tuple[Name, ...], Field(strict=False), AfterValidator(_each_once)]
-Options = Annotated[dict[str, str | int | float | bool], AfterValidator(_options_without_secrets)]
+Alias = Annotated[str, Field(pattern=ALIAS, max_length=256), AfterValidator(_free_alias)]
+Encoding = Annotated[str, AfterValidator(_known_encoding)]
+Options = Annotated[
+    dict[
+        Annotated[str, AfterValidator(_no_secret_option)],
+        Annotated[str, AfterValidator(_without_secret)] | int | float | bool,
+    ],
+    AfterValidator(_usable_variables),
+]
 Duration = Annotated[
     timedelta,
     Field(ge=timedelta(0)),
@@ -158,6 +191,7 @@ Duration = Annotated[
     PlainSerializer(write_duration, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "pattern": DURATION}),
 ]
+Patience = Annotated[Duration, AfterValidator(_some_time)]
 Moment = Annotated[
     datetime,
     BeforeValidator(_read_moment),

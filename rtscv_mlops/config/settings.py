@@ -10,13 +10,23 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rtscv_mlops.config.base import Conflict, Settings
-from rtscv_mlops.config.kinds import Address, Duration, EnvName, Moment, Name, Names, Share, Texts
+from rtscv_mlops.config.kinds import (
+    Address,
+    Alias,
+    Duration,
+    EnvName,
+    Moment,
+    Name,
+    Names,
+    Patience,
+    Share,
+    Texts,
+)
 from rtscv_mlops.config.tables import LabelSettings, ReferenceSettings, SourceSettings
 
 MAX_SEED = 2**32 - 1  # of numpy, hence of scikit-learn
 MONITOR_NAME = r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$"
 MODEL_NAME = r"^[^/:]*[^/:.][^/:]*$"
-ALIAS = r"^[A-Za-z0-9_-]+$"
 FIT = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 MAIL = r"^[^@\s]+@[^@\s]+$"
 WEB = r"^https?://[^\s/]"
@@ -25,13 +35,13 @@ WEB = r"^https?://[^\s/]"
 class ModelSettings(Settings):
     """Which registered model is monitored, and how it is refitted and saved."""
 
-    name: str = Field(max_length=256, pattern=MODEL_NAME, description="Registered model in MLflow.")
-    alias: str = Field(
-        default="champion",
+    name: str = Field(
         max_length=256,
-        pattern=ALIAS,
-        description="Alias that means production.",
+        pattern=MODEL_NAME,
+        description="Registered model in MLflow.",
+        examples=["digits"],
     )
+    alias: Alias = Field(default="champion", description="Alias that means production.")
     tracking_uri: Address | None = Field(
         default=None,
         description="MLflow server or database; without it, MLFLOW_TRACKING_URI counts.",
@@ -61,10 +71,6 @@ class ModelSettings(Settings):
     )
 
     def conflicts(self) -> Iterator[Conflict]:
-        alias = self.alias.lower()
-        if alias in ("latest", "challenger") or (alias[0] == "v" and alias[1:].isdigit()):
-            why = "ours to set" if alias == "challenger" else "reserved by MLflow"
-            yield Conflict(("alias",), f"the alias {self.alias} is {why}; choose another")
         if self.tracking_uri and self.tracking_uri_env:
             yield Conflict(
                 ("tracking_uri_env", "tracking_uri"),
@@ -235,7 +241,7 @@ class ReviewSettings(Settings):
     max_class_loss: Share = Field(
         default=0.05, description="Recall that no known class may lose beyond; else: blocked."
     )
-    expires: Annotated[Duration, Field(ge=timedelta(minutes=1))] = Field(
+    expires: Patience = Field(
         default=timedelta(days=14), description="Silence means no after this."
     )
 

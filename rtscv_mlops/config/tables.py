@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from rtscv_mlops.config.base import Conflict, Settings
-from rtscv_mlops.config.kinds import Address, EnvName, Name, Options, Texts, Zone
+from rtscv_mlops.config.kinds import Address, Encoding, EnvName, Name, Options, Texts, Zone
 from rtscv_mlops.errors import ConfigError
 
 Option = str | int | float | bool
@@ -21,7 +21,7 @@ class CsvSettings(Settings):
 
     delimiter: str = Field(default=",", min_length=1, max_length=1, description="Between fields.")
     decimal: Literal[".", ","] = Field(default=".", description="Decimal sign of numbers.")
-    encoding: str = Field(default="utf-8", min_length=1, description="Encoding of the text.")
+    encoding: Encoding = Field(default="utf-8", description="Encoding of the text.")
     null_values: Texts = Field(default=("",), description="Texts that mean missing.")
 
     def conflicts(self) -> Iterator[Conflict]:
@@ -32,12 +32,6 @@ class CsvSettings(Settings):
             )
         if self.delimiter in '"\r\n':
             yield Conflict(("delimiter",), "quotes and line ends cannot part fields")
-        try:
-            "".encode(self.encoding)
-        except (LookupError, ValueError):
-            yield Conflict(
-                ("encoding",), "is no encoding known to Python; write one such as utf-8 or latin-1"
-            )
 
 
 class TableSettings(Settings):
@@ -105,7 +99,9 @@ class TableSettings(Settings):
 class SourceSettings(TableSettings):
     """Where deployment data lands, and which column says when."""
 
-    timestamp: Name = Field(description="Column that says when a row was served.")
+    timestamp: Name = Field(
+        description="Column that says when a row was served.", examples=["served_at"]
+    )
     timezone: Zone | None = Field(
         default=None,
         description="Zone of timestamps that carry none.",
