@@ -1,0 +1,132 @@
+"""What an alert says: as a subject, as plain text, and as JSON.
+
+Knows facts and links; text that comes from data is made harmless for mail and chat alike.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from rtscv_mlops.alerts.rule import AlertDecision
+from rtscv_mlops.facts import ClusterCard, WindowFacts
+from rtscv_mlops.review import (
+    counted,
+    percent,
+    plain,
+    probability,
+    rate,
+    safe_link,
+    verdict_words,
+    window_name,
+)
+
+SCHEMA_VERSION = 1
+MAX_CLUSTERS = 5
+QUOTES = str.maketrans({"<": "\u2039", ">": "\u203a"})  # what looks like them, and opens no tag
+SEVERITY = {"unknowns": "error", "unknowns_and_drift": "error"}
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One message about one window; every channel renders it."""
+
+    facts: WindowFacts
+    why: str
+    links: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """The same for every try to send this alert, so that a receiver can drop copies."""
+        return self.facts.key
+
+    @property
+    def severity(self) -> str:
+        return SEVERITY.get(self.facts.verdict, "warning")
+
+    @property
+    def subject(self) -> str:
+        facts = self.facts
+        found = rate(facts.unknown_rate, facts.unknown_rate_interval) if facts.detected else ""
+        verdict = f"{harmless(verdict_words(facts.verdict))}{': ' if found else ''}{found}"
+        return f"[rtscv] {harmless(facts.model, 60)} {window_name(facts)}: {verdict}"
+
+    @property
+    def text(self) -> str:
+        facts = self.facts
+        lines = [
+            harmless(facts.headline, 400),
+            "",
+            f"Monitor: {harmless(facts.monitor)}",
+            f"Model: {harmless(facts.model)}, version {harmless(facts.champion_version, 20)}",
+            f"Window: {window_name(facts)}, {counted(facts.rows, 'row')}",
+            f"Verdict: {harmless(verdict_words(facts.verdict))}",
+            *self._findings(),
+            f"Why this alert: {harmless(self.why, 300)}",
+            *(f"{name}: {target}" for name, target in self.links.items()),
+        ]
+        return "\n".join(lines)
+
+    def _findings(self) -> list[str]:
+        facts = self.facts
+        lines = [f"Evidence: {probability(facts.p_value)}"] if facts.assessed else []
+        if facts.detected:
+            share = rate(facts.unknown_rate, facts.unknown_rate_interval)
+            lines.append(f"Unknowns: {counted(facts.unknowns, 'row')}, {share}")
+        lines += map(_group, facts.clusters[:MAX_CLUSTERS])
+        if facts.blocked:
+            lines.append(f"The challenger is blocked: {harmless(facts.blocked, 300)}")
+        return lines
+
+    def payload(self) -> dict[str, Any]:
+        """Return the alert as JSON; `text` is what chat services show."""
+        facts = self.facts
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "idempotency_key": self.key,
+            "severity": self.severity,
+            "monitor": harmless(facts.monitor),
+            "model": harmless(facts.model),
+            "champion_version": harmless(facts.champion_version, 20),
+            "window_start": facts.window_start.isoformat(),
+            "window_end": facts.window_end.isoformat(),
+            "verdict": harmless(facts.verdict),
+            "headline": harmless(facts.headline, 400),
+            "rows": facts.rows,
+            "sampled": facts.sampled,
+            "unknowns": facts.unknowns if facts.assessed else None,
+            "unknown_rate": _finite(facts.unknown_rate),
+            "unknown_rate_interval": facts.unknown_rate_interval
+            and tuple(map(_finite, facts.unknown_rate_interval)),
+            "p_value": _finite(facts.p_value),
+            "clusters": len(facts.clusters),
+            "blocked": harmless(facts.blocked, 300),
+            "why": harmless(self.why, 300),
+            "links": dict(self.links),
+            "text": f"{self.subject}\n{self.text}",
+        }
+
+
+def make_alert(facts: WindowFacts, decision: AlertDecision, links: Mapping[str, str]) -> Alert:
+    """Return the alert for a window; links are web addresses or, as text, paths and commands."""
+    targets = {
+        harmless(name, 40): safe_link(target) or plain(target, 300)
+        for name, target in links.items()
+    }
+    return Alert(facts, decision.why, targets)
+
+
+def harmless(text: str, width: int = 80) -> str:
+    """Return one line in which neither a mail reader nor a chat finds a tag or an address."""
+    return plain(text, width).translate(QUOTES).replace("://", ": //")
+
+
+def _finite(value: float | None) -> float | None:
+    """Return what JSON can hold."""
+    return value if value is not None and isfinite(value) else None
+
+
+def _group(card: ClusterCard) -> str:
+    called = [f"{harmless(label, 40)} ({percent(part)})" for label, part in card.called.items()]
+    said = f", called {', '.join(called[:2])} by the champion" if called else ""
+    return f"- group {card.number}: {counted(card.size, 'row')}{said}"
