@@ -4,6 +4,7 @@ Knows names, defaults and limits; knows nothing of the worlds that the settings 
 """
 
 from rtscv_mlops.config.loading import load_monitor, load_monitors
+from rtscv_mlops.config.published import SCHEMA_FILE, monitor_schema, schema_text
 from rtscv_mlops.config.settings import (
     AlertSettings,
     BaselineSettings,
@@ -23,8 +24,10 @@ from rtscv_mlops.config.tables import (
     TableSettings,
     resolve_storage_options,
 )
+from rtscv_mlops.config.template import monitor_template
 
 __all__ = [
+    "SCHEMA_FILE",
     "AlertSettings",
     "BaselineSettings",
     "CsvSettings",
@@ -41,5 +44,8 @@ __all__ = [
     "TableSettings",
     "load_monitor",
     "load_monitors",
+    "monitor_schema",
+    "monitor_template",
     "resolve_storage_options",
+    "schema_text",
 ]

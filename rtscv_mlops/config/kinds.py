@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Wi
 from pydantic_core import PydanticCustomError
 
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,254}$"
+WEB = r"^https?://[^\s/]"
 ALIAS = r"^[A-Za-z0-9_-]+$"
 DURATION = r"^[0-9]{1,6}[smhdw]$"
 MOMENT = (
@@ -173,6 +174,7 @@ EnvName = Annotated[str, Field(pattern=ENV_NAME)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Zone = Annotated[str, AfterValidator(_existing_zone)]
 Address = Annotated[str, Field(min_length=1), AfterValidator(_without_secret)]
+WebAddress = Annotated[str, Field(pattern=WEB), AfterValidator(_without_secret)]
 Texts = Annotated[tuple[str, ...], Field(strict=False)]
 Names = Annotated[tuple[Name, ...], Field(strict=False), AfterValidator(_each_once)]
 Alias = Annotated[str, Field(pattern=ALIAS, max_length=256), AfterValidator(_free_alias)]

@@ -23,7 +23,7 @@ PATTERNS = {
     kinds.ALIAS: "made of letters, digits, dashes and underscores",
     settings.FIT: "written like package.module:function",
     settings.MAIL: "an e-mail address",
-    settings.WEB: "an address that begins with https:// or http://",
+    kinds.WEB: "an address that begins with https:// or http://",
 }
 NEEDS = {
     "string_type": "text",

@@ -21,6 +21,7 @@ from rtscv_mlops.config.kinds import (
     Patience,
     Share,
     Texts,
+    WebAddress,
 )
 from rtscv_mlops.config.tables import LabelSettings, ReferenceSettings, SourceSettings
 
@@ -29,7 +30,6 @@ MONITOR_NAME = r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$"
 MODEL_NAME = r"^[^/:]*[^/:.][^/:]*$"
 FIT = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 MAIL = r"^[^@\s]+@[^@\s]+$"
-WEB = r"^https?://[^\s/]"
 
 
 class ModelSettings(Settings):
@@ -210,7 +210,7 @@ class AlertSettings(Settings):
     cooldown: Duration = Field(
         default=timedelta(days=1), description="Time after an alert without another."
     )
-    webhook_url: Annotated[Address, Field(pattern=WEB)] | None = Field(
+    webhook_url: WebAddress | None = Field(
         default=None,
         description="Address that gets the alert as JSON.",
         examples=["https://example.com/alerts"],
