@@ -18,7 +18,7 @@ from aiosmtpd.smtp import AuthResult
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rtscv_mlops.alerts import (
@@ -235,6 +235,7 @@ def rules(draw):
     )
 
 
+@settings(deadline=None)
 @given(FACTS, HISTORIES, rules(), st.booleans())
 def test_every_decision_has_its_reason(facts, history, rule, review):
     """Every decision is a sentence, and no quiet window is ever due."""
@@ -244,6 +245,7 @@ def test_every_decision_has_its_reason(facts, history, rule, review):
     assert not (decision.due and facts.verdict == "no_change")
 
 
+@settings(deadline=None)
 @given(FACTS, HISTORIES, st.lists(QUIET, max_size=5), rules(), st.booleans())
 def test_quiet_windows_never_make_an_alert_due(facts, history, quiet, rule, review):
     """Hearing of more quiet windows can only calm."""
@@ -253,6 +255,7 @@ def test_quiet_windows_never_make_an_alert_due(facts, history, quiet, rule, revi
     assert before.due or not after.due
 
 
+@settings(deadline=None)
 @given(st.lists(FACTS, max_size=25), rules(), st.integers(1, 40))
 def test_alerts_keep_their_distance(stream, rule, hours):
     """In any order of windows, two alerts are a cooldown apart and never for the same window."""

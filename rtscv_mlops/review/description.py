@@ -4,7 +4,8 @@ Knows the facts of one window; renders them and decides nothing.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf, isfinite
 
 from rtscv_mlops.facts import ClassComparison, ClusterCard, ColumnDrift, TellingFeature, WindowFacts
 from rtscv_mlops.review.gate import REVIEW_TAG, ReviewStatus
@@ -24,9 +25,14 @@ from rtscv_mlops.review.words import (
 
 # MLflow's database keeps 5,000 characters of a description.
 DESCRIPTION_LIMIT = 4_500
+COMPARISON = "Champion against challenger"
 CUT = "Left out for length: {}. The report has all of it."
 BREAK = "\n\n"
+# MLflow's page draws tables without any space between columns.
+GAP = "&emsp; | "
 MAX_ROWS = 6
+# Fewer, since their rows are wordy and must leave room for the comparison of classes.
+MAX_GROUPS = 4
 MAX_LINKS = 5
 LONGEST_LINK = 250
 
@@ -62,18 +68,20 @@ def describe(facts: WindowFacts, links: Mapping[str, str], version: str = "N") -
 
 
 def _fitting_sections(facts: WindowFacts, room: int) -> tuple[list[str], list[str]]:
-    """Return the sections for which there is room, and the titles of the others."""
-    shown, left_out = [], []
-    for title, section in SECTIONS.items():
-        if not (body := section(facts)):
-            continue
-        text = f"#### {title}\n\n{body}"
-        if len(text) + len(BREAK) > room:
-            left_out.append(title.lower())
-            continue
-        room -= len(text) + len(BREAK)
-        shown.append(text)
-    return shown, left_out
+    """Return the sections for which there is room, and the titles of the others, in page order."""
+    texts = {title: _titled(title, section(facts)) for title, section in SECTIONS.items()}
+    fitting = set()
+    # The comparison of classes decides most, so it gets room before all else.
+    for title in sorted(SECTIONS, key=lambda title: title != COMPARISON):
+        if len(texts[title]) + len(BREAK) <= room:
+            room -= len(texts[title]) + len(BREAK)
+            fitting.add(title)
+    shown = [text for title, text in texts.items() if title in fitting]
+    return shown, [title.lower() for title in texts if title not in fitting]
+
+
+def _titled(title: str, body: str) -> str:
+    return f"---\n\n**{title}**\n\n{body}" if body else ""
 
 
 def _joined(paragraphs: Iterable[str]) -> str:
@@ -131,14 +139,16 @@ def _clusters(facts: WindowFacts) -> str:
         return ""
     header = ["Group", "Rows", "Share", "The champion called them", "What tells them apart"]
     cards = sorted(facts.clusters, key=lambda card: -card.size)
-    return _capped(_table(header, map(_cluster_row, cards[:MAX_ROWS])), cards, "group")
+    return _capped(
+        _table(header, map(_cluster_row, cards[:MAX_GROUPS])), len(cards) - MAX_GROUPS, "group"
+    )
 
 
 def _cluster_row(card: ClusterCard) -> list[str]:
     called = [f"{markdown(label, 40)} ({percent(part)})" for label, part in card.called.items()]
     if card.confidence is not None:
         called[2:] = [f"median confidence {percent(card.confidence)}"]
-    telling = "; ".join(_telling(feature) for feature in card.features[:3])
+    telling = "; ".join(_telling(feature) for feature in card.features[:2])
     return [str(card.number), f"{card.size:,}", percent(card.share), ", ".join(called[:3]), telling]
 
 
@@ -158,12 +168,16 @@ def _comparison(facts: WindowFacts) -> str:
         )
     )
     rows = f"{counted(comparison.rows, 'known row')} ({markdown(comparison.how, 120)})"
-    classes = sorted(comparison.classes, key=lambda known: -known.loss)
+    classes = sorted(comparison.classes, key=_loss, reverse=True)
     header = ["Class", "Rows", "Champion finds", "Challenger finds", "Called unknown"]
-    table = _capped(
-        _table(header, map(_class_row, classes[:MAX_ROWS])), classes, "class", "classes"
-    )
+    table = _table(header, map(_class_row, classes[:MAX_ROWS]))
+    table = _capped(table, len(classes) - MAX_ROWS, "class", "classes")
     return f"On {rows}: champion {champion}; challenger {challenger}. Worst class first.\n\n{table}"
+
+
+def _loss(known: ClassComparison) -> float:
+    """Return what to sort by; a class without held-out rows has lost nothing that is known."""
+    return known.loss if isfinite(known.loss) else -inf
 
 
 def _class_row(known: ClassComparison) -> list[str]:
@@ -186,7 +200,7 @@ def _column(column: ColumnDrift) -> str:
 
 def _odd(facts: WindowFacts) -> str:
     found = [f"- {markdown(finding, 200)}" for finding in facts.findings[:MAX_ROWS]]
-    return _capped("\n".join(found), facts.findings, "finding")
+    return _capped("\n".join(found), len(facts.findings) - MAX_ROWS, "finding")
 
 
 def _method(facts: WindowFacts) -> str:
@@ -201,7 +215,7 @@ def _method(facts: WindowFacts) -> str:
 SECTIONS = {
     "Numbers": _numbers,
     "What is new": _clusters,
-    "Champion against challenger": _comparison,
+    COMPARISON: _comparison,
     "Drift": _drift,
     "Also noticed": _odd,
     "How it was obtained": _method,
@@ -236,18 +250,12 @@ def _word(text: str, otherwise: str) -> str:
 
 
 def _table(header: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    return "\n".join(_lines([header, ["---"] * len(header), *rows]))
+    lines = [GAP.join(row) for row in (header, *rows)]
+    lines.insert(1, " | ".join([":---"] * len(header)))
+    return "\n".join(f"| {line} |" for line in lines)
 
 
-def _lines(rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-
-
-def _capped(text: str, items: Sequence[object], one: str, many: str = "") -> str:
-    more = len(items) - MAX_ROWS
-    return (
-        f"{text}\n\nand {counted(more, f'more {one}', many and f'more {many}')}, in the report."
-        if more > 0
-        else text
-    )
+def _capped(text: str, more: int, one: str, many: str = "") -> str:
+    if more <= 0:
+        return text
+    return f"{text}\n\nand {counted(more, f'more {one}', many and f'more {many}')}, in the report."

@@ -41,7 +41,7 @@ def percent(share: float | None) -> str:
 
 
 def _percent_number(share: float) -> str:
-    fine = share < 0.0095 or 0.9905 < share < 1
+    fine = 0 < share < 0.0095 or 0.9905 < share < 1
     return f"{100 * share:.1f}" if fine else f"{100 * share:.0f}"
 
 
