@@ -1,0 +1,177 @@
+"""CSV files read strictly: every value as the text that stands there, every row of full length.
+
+Knows bytes, encodings and pyarrow's CSV reader; knows nothing of windows and samples.
+"""
+
+import codecs
+import csv
+import io
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from rtscv_mlops.config import CsvSettings
+from rtscv_mlops.sources.budget import Budget
+from rtscv_mlops.sources.files import BadFile, File, reaching
+
+GZIP = b"\x1f\x8b"
+GZIP_FORMAT = 16 + zlib.MAX_WBITS
+BLOCK = 1 << 20
+LINE_LIMIT = 4 << 20
+UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def csv_header(file: File, settings: CsvSettings) -> list[str]:
+    """Return the names in the first line."""
+    if file.size == 0:
+        raise BadFile(f"{file.path} has 0 bytes. Write it again, or remove it.")
+    with _Text(file, settings, Budget()) as stream:
+        text = io.TextIOWrapper(io.BufferedReader(stream), "utf-8", newline="")
+        lines = csv.reader(text, delimiter=settings.delimiter)
+        try:
+            return next((line for line in lines if line), [])
+        except csv.Error as error:
+            raise BadFile(f"The first line of {file.path} is no CSV header: {error}.") from error
+
+
+def header_hint(header: Sequence[str], settings: CsvSettings) -> str:
+    """Say what the first line looks like, for a file in which columns are missing."""
+    line = settings.delimiter.join(header)[:120]
+    others = [sign for sign in ",;\t|" if sign != settings.delimiter and sign in line]
+    if len(header) == 1 and others:
+        return (
+            f" Its first line, {line!r}, is one column: is the delimiter {others[0]!r}? Set "
+            "`csv.delimiter:`."
+        )
+    return f" Its first line reads {line!r}; if that is data, the file has no header: write one."
+
+
+def csv_batches(
+    file: File, names: Sequence[str], settings: CsvSettings, budget: Budget
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows as text; what stands for missing becomes missing."""
+    broken: list[Any] = []
+
+    def note(row: Any) -> str:
+        broken.append(row)
+        return "error"
+
+    with _Text(file, settings, budget) as stream:
+        try:
+            yield from pacsv.open_csv(
+                stream,
+                read_options=pacsv.ReadOptions(use_threads=False, block_size=LINE_LIMIT),
+                parse_options=pacsv.ParseOptions(
+                    delimiter=settings.delimiter,
+                    newlines_in_values=True,
+                    invalid_row_handler=note,
+                ),
+                convert_options=pacsv.ConvertOptions(
+                    column_types={name: pa.string() for name in names},
+                    include_columns=list(names),
+                    null_values=list(settings.null_values),
+                    strings_can_be_null=True,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            raise _broken(file, broken, error) from error
+
+
+def _broken(file: File, rows: list[Any], error: Exception) -> BadFile:
+    if not rows:
+        return BadFile(f"{file.path} is no valid CSV: {str(error).splitlines()[0][:200]}.")
+    row = rows[0]
+    return BadFile(
+        f"Row {row.number} of {file.path} has {row.actual_columns} fields where the header has "
+        f"{row.expected_columns}: {row.text[:80]!r}. Quote fields that hold the delimiter, and "
+        "close every quote."
+    )
+
+
+class _Text(io.RawIOBase):
+    """A file's text as UTF-8, checked on the way: encoding, NUL bytes, quotes, size."""
+
+    def __init__(self, file: File, settings: CsvSettings, budget: Budget) -> None:
+        self._file, self._encoding, self._budget = file, settings.encoding, budget
+        name = codecs.lookup(settings.encoding).name
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig" if name == "utf-8" else name)()
+        with reaching(file.name):
+            self._raw = file.filesystem.open(file.path, "rb")
+        self._unzip: Any = None
+        self._read = self._quotes = 0
+        self._ready = b""
+        self._ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        if not self.closed:
+            self._raw.close()
+        super().close()
+
+    def readinto(self, target: Any) -> int:
+        view = memoryview(target).cast("B")
+        while not self._ready and not self._ended:
+            self._ready = self._next()
+        size = min(len(view), len(self._ready))
+        view[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
+
+    def _next(self) -> bytes:
+        data = self._data()
+        self._budget.spend(len(data))
+        text = self._decoded(data)
+        self._read += len(data)
+        self._check(text)
+        return text.encode()
+
+    def _data(self) -> bytes:
+        rest = self._unzip.unconsumed_tail if self._unzip else b""
+        with reaching(self._file.name):
+            block = rest or self._raw.read(BLOCK)
+        if self._unzip is None and self._read == 0 and block.startswith(GZIP):
+            self._unzip = zlib.decompressobj(GZIP_FORMAT)
+        data = self._unzipped(block) if self._unzip else block
+        self._ended = not block and not data
+        return data
+
+    def _unzipped(self, block: bytes) -> bytes:
+        try:
+            # In pieces, so that the cap on bytes is met before the memory is full.
+            data: bytes = self._unzip.decompress(block, 4 * BLOCK)
+        except zlib.error as error:
+            raise BadFile(f"{self._file.path} is damaged gzip: {error}. Write it again.") from error
+        if self._unzip.unused_data:
+            raise BadFile(
+                f"{self._file.path} holds several gzip members, or bytes after the end. Pack each "
+                "file by itself."
+            )
+        if not block and not data and not self._unzip.eof:
+            raise BadFile(f"{self._file.path} is cut short: its gzip end is missing.")
+        return data
+
+    def _decoded(self, data: bytes) -> str:
+        carried = len(self._decoder.getstate()[0])
+        try:
+            return self._decoder.decode(data, self._ended)
+        except UnicodeDecodeError as error:
+            looks = " It looks like UTF-16." if error.object.startswith(UTF16) else ""
+            offset = self._read - carried + error.start
+            raise BadFile(
+                f"{self._file.path} is not {self._encoding}: byte {offset} cannot be "
+                f"read.{looks} Set `csv.encoding:`, such as latin-1 or utf-16."
+            ) from error
+
+    def _check(self, text: str) -> None:
+        if "\0" in text:
+            raise BadFile(
+                f"{self._file.path} holds NUL bytes, so it is no text in {self._encoding}. Set "
+                "`csv.encoding:` if it is UTF-16; otherwise write it again."
+            )
+        self._quotes += text.count('"')
+        if self._ended and self._quotes % 2:
+            raise BadFile(f"{self._file.path} has a quote that is never closed, so rows are lost.")

@@ -1,0 +1,89 @@
+"""Rows that are read together or not at all: one file, or the result of one statement.
+
+Knows the formats; knows nothing of what the rows are for.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from rtscv_mlops.config import TableSettings
+from rtscv_mlops.sources.budget import Budget
+from rtscv_mlops.sources.columns import Types, check_names
+from rtscv_mlops.sources.database import Relation, relation_batches
+from rtscv_mlops.sources.delimited import csv_batches, csv_header, header_hint
+from rtscv_mlops.sources.files import File
+from rtscv_mlops.sources.parquet import open_parquet, parquet_batches
+from rtscv_mlops.sources.times import Span, pushed_filter
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a piece is called and has, and how its columns are read.
+
+    `constants` are columns that only the folder's name holds; an `untyped` piece is all text.
+    """
+
+    place: str
+    types: Types
+    read: Callable[[Sequence[str]], Batches]
+    constants: Mapping[str, str | None] = field(default_factory=dict)
+    hint: str = ""
+    untyped: bool = False
+
+
+def open_file(file: File, settings: TableSettings, span: Span | None, budget: Budget) -> Piece:
+    """Return a file as a piece."""
+    if file.format == "csv":
+        return _open_csv(file, settings, budget)
+    return _open_parquet(file, span, budget)
+
+
+def open_rows(relation: Relation, span: Span | None, budget: Budget) -> Piece:
+    """Return a table or query as a piece; its types are known when its rows arrive."""
+    check_names(list(relation.columns), relation.name)
+
+    def read(names: Sequence[str]) -> Batches:
+        return _metered(relation_batches(relation, names, span), budget)
+
+    return Piece(relation.name, dict.fromkeys(relation.columns, pa.null()), read)
+
+
+def _open_csv(file: File, settings: TableSettings, budget: Budget) -> Piece:
+    header = csv_header(file, settings.csv)
+    check_names(header, file.name)
+
+    def read(names: Sequence[str]) -> Batches:
+        return csv_batches(file, names, settings.csv, budget)
+
+    types = dict.fromkeys([*file.partitions, *header], pa.string())
+    hint = header_hint(header, settings.csv)
+    return Piece(file.name, types, read, _constants(file, header), hint, untyped=True)
+
+
+def _open_parquet(file: File, span: Span | None, budget: Budget) -> Piece:
+    dataset = open_parquet(file)
+    names: list[str] = dataset.schema.names
+    check_names(names, file.name)
+    stored = dict(zip(names, dataset.schema.types, strict=True))
+    timed = span is not None and span.column in stored
+    condition = pushed_filter(span, stored[span.column], file.name) if span and timed else None
+
+    def read(columns: Sequence[str]) -> Batches:
+        return _metered(parquet_batches(file, dataset, columns, condition), budget)
+
+    types = {**dict.fromkeys(file.partitions, pa.string()), **stored}
+    return Piece(file.name, types, read, _constants(file, names))
+
+
+def _constants(file: File, names: Sequence[str]) -> dict[str, str | None]:
+    return {name: value for name, value in file.partitions.items() if name not in names}
+
+
+def _metered(batches: Batches, budget: Budget) -> Batches:
+    for batch in batches:
+        budget.spend(batch.nbytes)
+        yield batch

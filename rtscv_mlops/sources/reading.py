@@ -1,0 +1,154 @@
+"""Pieces into one sample, in the types that were asked for: the part that all readers share.
+
+Knows fields, pieces and sketches; knows nothing of what the rows are for.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+import pyarrow as pa
+
+from rtscv_mlops.config import TableSettings
+from rtscv_mlops.errors import WindowError
+from rtscv_mlops.sources.budget import Budget
+from rtscv_mlops.sources.columns import NATURAL, TIME, Field, check_alike, present
+from rtscv_mlops.sources.database import open_relation
+from rtscv_mlops.sources.files import BadFile, File, find_files, without_repeats
+from rtscv_mlops.sources.pieces import Piece, open_file, open_rows
+from rtscv_mlops.sources.sampling import Sketch
+from rtscv_mlops.sources.times import Span, partition_is_over, place_rows
+from rtscv_mlops.sources.values import STORED, TARGETS, Reading, as_text, conform, from_text, plain
+from rtscv_mlops.sources.wording import count, listed
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads every piece of a source into a sketch, and remembers what was odd.
+
+    `keep` may drop rows of a frame before they count.
+    """
+
+    settings: TableSettings
+    fields: Sequence[Field]
+    sketch: Sketch
+    span: Span | None = None
+    progress: Callable[[int], None] | None = None
+    keep: Callable[[pd.DataFrame], pd.DataFrame] | None = None
+    first: Piece | None = None
+    findings: list[str] = field(default_factory=list)
+    budget: Budget = field(default_factory=Budget)
+    natural: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    timeless: int = 0
+    offsets: set[str] = field(default_factory=set)
+
+    def read(self) -> None:
+        """Read everything once."""
+        self.budget.allowed = self.settings.max_bytes
+        if self.settings.path is None:
+            with open_relation(self.settings, self.span) as relation:
+                self._absorb(open_rows(relation, self.span, self.budget))
+        else:
+            self._read_files()
+        self.findings += self._oddities()
+
+    def column(self, sample: pd.DataFrame, slot: str) -> pd.Series:
+        """Return a slot of the sample in plain types, named as in the source."""
+        names = {field.slot: field.name for field in self.fields}
+        column = sample[slot].rename(names[slot])
+        return from_text(column, self.natural[slot]) if slot in self.natural else plain(column)
+
+    def _read_files(self) -> None:
+        found = find_files(self.settings)
+        distinct = without_repeats(file for file in found.files if not self._is_over(file))
+        self.findings += [*found.findings, *distinct.findings]
+        bad = [file.path for file in distinct.files if not self._read_file(file)]
+        if not bad:
+            return
+        if len(bad) == len(distinct.files):
+            raise WindowError(
+                f"No file can be read, of {len(bad)}: {listed(bad, 3)}. Set `on_bad_file: fail` "
+                "to see why."
+            )
+        self.findings.append(
+            f"{count(len(bad), 'file')} of {len(distinct.files)} "
+            f"({len(bad) / len(distinct.files):.0%}) cannot be read and was skipped: "
+            f"{listed(bad, 3)}."
+        )
+
+    def _is_over(self, file: File) -> bool:
+        keys = dict(file.partitions)
+        return self.span is not None and partition_is_over(keys, self.span.interval)
+
+    def _read_file(self, file: File) -> bool:
+        try:
+            self._absorb(open_file(file, self.settings, self.span, self.budget))
+        except BadFile:
+            if self.settings.on_bad_file == "fail":
+                raise
+            return False
+        file.check_unchanged()
+        return True
+
+    def _absorb(self, piece: Piece) -> None:
+        fields = present(self.fields, piece.types, piece.place, piece.hint)
+        self._compare(piece)
+        names = dict.fromkeys(field.name for field in fields)
+        part = self.sketch.part()
+        for batch in piece.read([name for name in names if name not in piece.constants]):
+            frame = self._frame(batch, piece)
+            if len(frame):
+                part.add(frame)
+            if self.progress is not None:
+                self.progress(self.sketch.rows + part.rows)
+        self.sketch.merge(part)
+
+    def _compare(self, piece: Piece) -> None:
+        if self.first is None:
+            self.first = piece
+        names = [field.name for field in self.fields]
+        places = self.first.place, piece.place
+        check_alike(self.first.types, piece.types, names, places)
+
+    def _frame(self, batch: pa.RecordBatch, piece: Piece) -> pd.DataFrame:
+        for name, value in piece.constants.items():
+            batch = batch.append_column(name, pa.array([value] * len(batch), pa.string()))
+        columns: dict[str, pa.Array] = {}
+        if self.span is not None:
+            batch, columns[TIME] = self._within(batch, self.span, piece.place)
+        reading = Reading(piece.place, self.settings.csv.decimal, piece.untyped)
+        for wanted in self.fields:
+            if wanted.slot != TIME:
+                columns |= self._converted(batch, wanted, reading)
+        frame = pa.table(columns).to_pandas(types_mapper=STORED.get)
+        return frame if self.keep is None else self.keep(frame)
+
+    def _within(
+        self, batch: pa.RecordBatch, span: Span, place: str
+    ) -> tuple[pa.RecordBatch, pa.Array]:
+        placed = place_rows(batch.column(span.column), span, place)
+        self.timeless += placed.without
+        self.offsets |= placed.offsets
+        moments = placed.moments.filter(placed.inside)
+        return batch.filter(placed.inside), moments.cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
+
+    def _converted(
+        self, batch: pa.RecordBatch, wanted: Field, reading: Reading
+    ) -> dict[str, pa.Array]:
+        if wanted.name not in batch.schema.names:
+            gaps = pa.nulls(len(batch), TARGETS.get(wanted.kind, pa.string()))
+            return {wanted.slot: gaps} if wanted.kind != NATURAL else {}
+        column = batch.column(wanted.name)
+        if wanted.kind != NATURAL:
+            return {wanted.slot: conform(column, wanted, reading)}
+        texts, source = as_text(column, wanted, reading)
+        self.natural[wanted.slot].add(source)
+        return {wanted.slot: texts}
+
+    def _oddities(self) -> Iterable[str]:
+        if self.timeless:
+            yield f"{count(self.timeless, 'row')} without a timestamp belong to no window."
+        if len(self.offsets) > 1:
+            offsets = listed(sorted(self.offsets))
+            yield f"Timestamps have several offsets, all turned to UTC: {offsets}."

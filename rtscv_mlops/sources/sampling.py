@@ -1,0 +1,107 @@
+"""A uniform sample of a stream of rows in bounded memory, whatever their order.
+
+Knows frames; knows nothing of where they come from.
+
+Each row has a hash of its content. The sketch keeps the smallest distinct hashes, as many as rows
+are asked for, with the number of times that each was seen. A hash that is among the smallest at
+the end was so from its first appearance, so these numbers are exact, and rows that repeat are
+neither more nor less likely to be drawn than others.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+Hashes = npt.NDArray[np.uint64]
+Counts = npt.NDArray[np.int64]
+LARGEST = np.uint64(2**64 - 1)
+
+
+@dataclass(slots=True)
+class Sketch:
+    """The smallest hashes of the rows seen so far, and sums over all of them."""
+
+    size: int
+    seed: int
+    rows: int = 0
+    limit: np.uint64 = LARGEST
+    sums: list[int] = field(default_factory=lambda: [0, 0])
+    pending: list[tuple[Hashes, Counts, pd.DataFrame]] = field(default_factory=list)
+    waiting: int = 0
+
+    def part(self) -> "Sketch":
+        """Return an empty sketch for rows that may have to be forgotten again."""
+        return Sketch(self.size, self.seed, limit=self.limit)
+
+    def add(self, frame: pd.DataFrame) -> None:
+        """See more rows."""
+        content: Hashes = np.asarray(pd.util.hash_pandas_object(frame, index=False), np.uint64)
+        self.rows += len(frame)
+        self._sum(int(content.sum(dtype=np.uint64)), int(_mixed(content, 0).sum(dtype=np.uint64)))
+        hashes = _mixed(content, 1 + self.seed)
+        near = np.flatnonzero(hashes <= self.limit)
+        distinct, first, counts = np.unique(hashes[near], return_index=True, return_counts=True)
+        self._keep(distinct, counts.astype(np.int64), frame.iloc[near[first]])
+
+    def merge(self, part: "Sketch") -> None:
+        """See all rows that a part has seen."""
+        self.rows += part.rows
+        self._sum(*part.sums)
+        self.limit = min(self.limit, part.limit)
+        for kept in part.pending:
+            self._keep(*kept)
+
+    def sample(self) -> pd.DataFrame:
+        """Draw the sample: every row of the stream is as likely to be in it as any other."""
+        self._compact()
+        _, counts, frame = self.pending[0]
+        if counts.sum() > self.size:
+            random = np.random.default_rng(self.seed)
+            counts = random.multivariate_hypergeometric(counts, self.size, method="marginals")
+        return frame.iloc[np.repeat(np.arange(len(frame)), counts)].reset_index(drop=True)
+
+    def copies(self) -> int:
+        """Count the rows that repeat another; an estimate where not all hashes were kept."""
+        self._compact()
+        counts = self.pending[0][1]
+        return round(self.rows * (1 - len(counts) / int(counts.sum())))
+
+    def digest(self) -> str:
+        """Return a name for the rows that depends neither on their order nor on the seed."""
+        return hashlib.sha256(f"{self.rows}:{self.sums}".encode()).hexdigest()[:32]
+
+    def _sum(self, *more: int) -> None:
+        self.sums = [(old + new) % 2**64 for old, new in zip(self.sums, more, strict=True)]
+
+    def _keep(self, hashes: Hashes, counts: Counts, frame: pd.DataFrame) -> None:
+        if len(hashes) == 0:
+            return
+        self.pending.append((hashes, counts, frame))
+        self.waiting += len(hashes)
+        if self.waiting > 2 * self.size + 1_000:
+            self._compact()
+
+    def _compact(self) -> None:
+        hashes, counts, frames = zip(*self.pending, strict=True)
+        every: Hashes = np.concatenate(hashes)
+        distinct, first, where = np.unique(every, return_index=True, return_inverse=True)
+        total = np.zeros(len(distinct), dtype=np.int64)
+        np.add.at(total, where, np.concatenate(counts))
+        distinct, first, total = distinct[: self.size], first[: self.size], total[: self.size]
+        if len(distinct) == self.size:
+            self.limit = min(self.limit, distinct[-1])
+        frame = pd.concat(frames, ignore_index=True).iloc[first]
+        self.pending = [(distinct, total, frame)]
+        self.waiting = len(distinct)
+
+
+def _mixed(hashes: Hashes, key: int) -> Hashes:
+    """Shuffle the 64-bit numbers by a key: one to one, after splitmix64's finalizer."""
+    offset = np.uint64((key + 1) * 0x9E3779B97F4A7C15 % 2**64)
+    mixed = hashes + offset
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

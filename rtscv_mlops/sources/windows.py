@@ -1,0 +1,100 @@
+"""A window of deployment data: the rows served in an interval, sampled, in the model's types.
+
+Knows the monitor's source; knows nothing of models and verdicts.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pandas as pd
+
+from rtscv_mlops.config import SourceSettings
+from rtscv_mlops.errors import NotAssessed
+from rtscv_mlops.sources.columns import FEATURE, KEY, LABEL, TIME, Field, feature_fields
+from rtscv_mlops.sources.reading import Reader
+from rtscv_mlops.sources.sampling import Sketch
+from rtscv_mlops.sources.times import Span
+from rtscv_mlops.sources.wording import count, listed, shown
+from rtscv_mlops.window import Column, Interval, Window
+
+
+def read_window(
+    source: SourceSettings,
+    interval: Interval,
+    columns: Sequence[Column],
+    *,
+    max_rows: int,
+    seed: int,
+    progress: Callable[[int], None] | None = None,
+) -> Window:
+    """Read the rows served in an interval, and keep a uniform sample of at most `max_rows`.
+
+    The sample depends on the rows and the seed only, not on files or their order. Memory is that
+    of the sample and a batch. `progress` is told the number of rows read so far.
+    """
+    reader = Reader(
+        source,
+        source_fields(source, columns),
+        Sketch(max_rows, seed),
+        span=Span(source.timestamp, source.timezone, interval),
+        progress=progress,
+    )
+    reader.read()
+    sketch = reader.sketch
+    if sketch.rows == 0:
+        raise NotAssessed("empty_window", f"The source has no rows in the window {interval}.")
+    sample = sketch.sample()
+    features = features_of(sample, columns, reader)
+    return Window(
+        interval=interval,
+        sample=features,
+        rows=sketch.rows,
+        digest=sketch.digest(),
+        copies=sketch.copies(),
+        keys=reader.column(sample, KEY) if KEY in sample else None,
+        labels=reader.column(sample, LABEL) if LABEL in sample else None,
+        findings=(*reader.findings, *_findings(source, columns, features, reader)),
+    )
+
+
+def features_of(sample: pd.DataFrame, columns: Sequence[Column], reader: Reader) -> pd.DataFrame:
+    """Return the model's columns of a sample, in the model's order."""
+    found = {column.name: reader.column(sample, FEATURE + column.name) for column in columns}
+    return pd.DataFrame(found, index=sample.index)
+
+
+def source_fields(source: SourceSettings, columns: Sequence[Column]) -> list[Field]:
+    fields = [Field(TIME, source.timestamp), *feature_fields(columns, source.label)]
+    if source.key is not None:
+        fields.append(Field(KEY, source.key))
+    if source.label is not None:
+        fields.append(Field(LABEL, source.label, optional=True))
+    return fields
+
+
+def _findings(
+    source: SourceSettings, columns: Sequence[Column], features: pd.DataFrame, reader: Reader
+) -> Iterator[str]:
+    names = list(reader.first.types) if reader.first else []
+    read = {source.timestamp, source.key, source.label, *(column.name for column in columns)}
+    extra = [name for name in names if name not in read]
+    if extra:
+        yield f"{count(len(extra), 'column')} that the model does not need: {listed(extra, 3)}."
+    absent = [column.name for column in columns if column.name not in names]
+    if absent:
+        yield f"Optional columns are absent and read as missing: {listed(absent, 3)}."
+    if source.label in names:
+        yield f"The label column {shown(source.label)} is kept apart and is no feature."
+    yield from _dull(features)
+
+
+def _dull(features: pd.DataFrame) -> Iterator[str]:
+    if len(features) < 2:
+        return
+    empty = [name for name in features if features[name].isna().all()]
+    constant = [
+        name for name in features if name not in empty and features[name].nunique(dropna=False) == 1
+    ]
+    if empty:
+        yield f"{count(len(empty), 'column')} without a single value: {listed(empty, 3)}."
+    if constant:
+        yield f"{count(len(constant), 'column')} with one value only: {listed(constant, 3)}."

