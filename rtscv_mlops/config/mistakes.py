@@ -34,15 +34,15 @@ NEEDS = {
     "tuple_type": "a list such as [a, b]",
     "dict_type": "settings of its own, one `name: value` a line",
     "model_type": "settings of its own, one `name: value` a line",
-    "timedelta_type": "a duration such as 12h",
+    "time_delta_type": "a duration such as 12h",
     "datetime_type": "a moment such as 2026-01-05",
-    "greater_than": "above {gt:g}",
-    "greater_than_equal": "at least {ge:g}",
-    "less_than": "below {lt:g}",
-    "less_than_equal": "at most {le:g}",
-    "string_too_short": "not empty",
-    "too_short": "not empty",
-    "string_too_long": "of at most {max_length} characters",
+    "greater_than": "above {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "below {lt}",
+    "less_than_equal": "at most {le}",
+    "string_too_short": "at least {min_length} character long",
+    "too_short": "a list of at least {min_length}",
+    "string_too_long": "at most {max_length} characters long",
 }
 
 
@@ -117,12 +117,17 @@ def _must_be(details: list[ErrorDetails]) -> str:
 
 
 def _need(error: ErrorDetails) -> str:
-    kind, context = error["type"], error.get("ctx", {})
+    kind = error["type"]
+    context = {name: _tidy(value) for name, value in error.get("ctx", {}).items()}
     if kind == "string_pattern_mismatch":
         return PATTERNS[context["pattern"]]
     if kind == "literal_error":
         return str(context["expected"]).replace("'", "")
     return NEEDS[kind].format(**context) if kind in NEEDS else f"valid ({error['msg']})"
+
+
+def _tidy(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _nearest_choice(found: object, needs: list[str]) -> str:
