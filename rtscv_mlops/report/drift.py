@@ -6,10 +6,11 @@ a finding with its reason: Evidently's reports stop at the first one, or leave i
 
 import math
 import warnings
+from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -19,14 +20,13 @@ from evidently.legacy.core import ColumnType
 from pandas.api import types
 
 from rtscv_mlops.config import DriftSettings
-from rtscv_mlops.errors import ConfigError
 from rtscv_mlops.facts import ColumnDrift, DriftFacts
 
 Kind = Literal["number", "category"]
 
 SAMPLE_SEED = 0
 MAX_CATEGORIES = 100
-"""More different values than this, and than half the rows, are free text."""
+"""More different values than this, and than half the larger side's rows, are free text."""
 
 COLUMN_TYPES = {"number": ColumnType.Numerical, "category": ColumnType.Categorical}
 
@@ -39,6 +39,22 @@ class _NotComparable(Exception):
 class _Measure:
     test: StatTest
     threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A sampled table, how often it has each name, and what it is called."""
+
+    frame: pd.DataFrame
+    names: Counter[str]
+    where: str
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, rows: int, where: str) -> Self:
+        frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+        if len(frame) > rows:
+            frame = frame.sample(rows, random_state=SAMPLE_SEED)
+        return cls(frame, Counter(frame.columns), where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +72,15 @@ def compare_columns(
     twenty times as much.
     """
     measures = _measures(settings)
-    window, reference = (_sampled(frame, settings.max_rows) for frame in (window, reference))
-    names = dict.fromkeys([*map(str, reference.columns), *map(str, window.columns)])
-    columns = [_compare(name, window, reference, measures) for name in names]
+    known = _Side.of(reference, settings.max_rows, "training data")
+    served = _Side.of(window, settings.max_rows, "window")
+    columns = [_compare(name, served, known, measures) for name in known.names | served.names]
     compared = [column for column in columns if not column.problem]
     return DriftFacts(
         share=sum(column.drifted for column in compared) / len(compared) if compared else None,
         columns=tuple(sorted(columns, key=_rank)),
-        window_rows=len(window),
-        reference_rows=len(reference),
+        window_rows=len(served.frame),
+        reference_rows=len(known.frame),
     )
 
 
@@ -86,35 +102,22 @@ def _rank(column: ColumnDrift) -> tuple[bool, float, str]:
 
 
 def _measures(settings: DriftSettings) -> dict[Kind, _Measure]:
+    numbers = get_registered_stattest(settings.num_method, ColumnType.Numerical)
+    categories = get_registered_stattest(settings.cat_method, ColumnType.Categorical)
     return {
-        "number": _measure("num_method", settings.num_method, settings.num_threshold),
-        "category": _measure("cat_method", settings.cat_method, settings.cat_threshold),
+        "number": _Measure(numbers, settings.num_threshold),
+        "category": _Measure(categories, settings.cat_threshold),
     }
 
 
-def _measure(setting: str, method: str, threshold: float) -> _Measure:
-    kind = "number" if setting == "num_method" else "category"
-    try:
-        return _Measure(get_registered_stattest(method, COLUMN_TYPES[kind]), threshold)
-    except ValueError as error:
-        raise ConfigError(
-            f"drift.{setting}: {method!r} is no method of Evidently for a {kind}. {error}"
-        ) from error
-
-
-def _sampled(frame: pd.DataFrame, rows: int) -> pd.DataFrame:
-    frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
-    return frame if len(frame) <= rows else frame.sample(rows, random_state=SAMPLE_SEED)
-
-
 def _compare(
-    name: str, window: pd.DataFrame, reference: pd.DataFrame, measures: dict[Kind, _Measure]
+    name: str, window: _Side, reference: _Side, measures: dict[Kind, _Measure]
 ) -> ColumnDrift:
     kind: Kind = "category"
     try:
-        known = _read(name, reference, "training data")
+        known = _read(name, reference)
         kind = known.kind
-        served = _read(name, window, "window")
+        served = _read(name, window)
         _check_alike(known, served)
         return _scored(name, known, served, measures[kind])
     except _NotComparable as problem:
@@ -143,23 +146,23 @@ def _apply(
             result = measure.test(known, served, COLUMN_TYPES[kind], measure.threshold)
     # Two dozen measures over three libraries: no list of what they raise would be complete.
     except Exception as error:
-        raise _NotComparable(f"{method} failed: {error or type(error).__name__}") from error
+        words = (str(error) or type(error).__name__).splitlines()[0]
+        raise _NotComparable(f"{method} failed: {words}") from error
     score = float(result.drift_score)
     if not math.isfinite(score):
         raise _NotComparable(f"{method} gave no number for these values")
     return score, bool(result.drifted)
 
 
-def _read(name: str, frame: pd.DataFrame, where: str) -> _Values:
-    found = list(frame.columns).count(name)
-    if found == 0:
-        raise _NotComparable(f"missing in the {where}")
-    if found > 1:
-        raise _NotComparable(f"{found} columns of this name in the {where}")
-    column = frame[name].dropna()
+def _read(name: str, side: _Side) -> _Values:
+    if name not in side.names:
+        raise _NotComparable(f"missing in the {side.where}")
+    if side.names[name] > 1:
+        raise _NotComparable(f"{side.names[name]} columns of this name in the {side.where}")
+    column = side.frame[name].dropna()
     if column.empty:
-        raise _NotComparable(f"no values in the {where}")
-    return _typed(column, where)
+        raise _NotComparable(f"no values in the {side.where}")
+    return _typed(column, side.where)
 
 
 def _typed(column: "pd.Series[Any]", where: str) -> _Values:
@@ -209,8 +212,9 @@ def _check_alike(known: _Values, served: _Values) -> None:
         raise _NotComparable(
             f"one value in the training data, from which {differs:.1%} of the window differ"
         )
-    if known.kind == "category" and distinct > max(MAX_CATEGORIES, len(values) / 2):
-        raise _NotComparable(f"{distinct:,} different texts in {len(values):,} rows: free text")
+    rows = max(len(known.values), len(served.values))
+    if known.kind == "category" and distinct > max(MAX_CATEGORIES, rows / 2):
+        raise _NotComparable(f"{distinct:,} different texts in {rows:,} rows: free text")
 
 
 def _aligned(known: _Values, served: _Values) -> tuple["pd.Series[Any]", "pd.Series[Any]"]:

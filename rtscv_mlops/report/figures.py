@@ -3,33 +3,34 @@
 Knows arrays and Plotly; knows nothing of where on the page a picture goes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
 from rtscv_mlops.facts import ColumnDrift, Comparison, Evidence
+from rtscv_mlops.report.bars import Bars, Numbers, shares
 from rtscv_mlops.report.drift import strength
-from rtscv_mlops.report.text import percent, plain, quantity, times, unique
-
-Numbers = NDArray[np.float64]
+from rtscv_mlops.report.text import percent, plain, rounded, times, unique
 
 KNOWN, WINDOW, UNKNOWN = "#8793a3", "#1f77c9", "#c2185b"
-CHAMPION, CHALLENGER = "#8793a3", "#00796b"
+CHAMPION, CHALLENGER = "#66727f", "#00796b"
 CLASS_COLOURS = (
     *("#4e9fb5", "#e0a030", "#62a85c", "#9a86c9", "#a87b5d"),
     *("#b5b53f", "#8f8f8f", "#5f7fc0", "#d68a6a", "#3f9f87"),
 )
+INK = "#6f7a88"
+"""Readable on white and on black: Evidently's page has both."""
+
 GRID = "rgba(128,140,155,.22)"
 OTHER_CLASSES = "#c9ced6"
 MAX_POINTS = 1_500
 MAX_BARS = 15
 MAX_HISTOGRAMS = 6
-BINS = 24
 MAX_STRENGTH = 10.0
 """A bar beyond this many thresholds is cut, so that one column does not flatten the others."""
 
@@ -40,7 +41,7 @@ def _laid_out(figure: go.Figure, height: int, **layout: Any) -> go.Figure:
         margin={"l": 8, "r": 16, "t": 36, "b": 8},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        font={"size": 13, "family": "inherit", "color": "#5b6675"},
+        font={"size": 13, "family": "inherit", "color": INK},
         legend={
             "orientation": "h",
             "x": 0,
@@ -69,8 +70,8 @@ def draw_scores(evidence: Evidence) -> go.Figure:
     )
     for name, scores, colour in sides:
         figure.add_bar(
-            x=_rounded((edges[:-1] + edges[1:]) / 2),
-            y=_rounded(100 * _shares(np.asarray(scores, dtype=float), edges)),
+            x=rounded((edges[:-1] + edges[1:]) / 2),
+            y=rounded(100 * shares(np.asarray(scores, dtype=float), edges)),
             name=name,
             marker={"color": colour},
             opacity=0.65,
@@ -101,7 +102,7 @@ def draw_projection(evidence: Evidence, unknown: NDArray[np.bool_]) -> go.Figure
         _scatter(figure, points[kept][rows], name, colour, size=5, opacity=0.7)
     points = np.asarray(evidence.window_points, dtype=float)
     rest, found = _some(np.flatnonzero(~unknown)), _some(np.flatnonzero(unknown))
-    _scatter(figure, points[rest], "Window", "#37474f", size=6, opacity=0.6, symbol="circle-open")
+    _scatter(figure, points[rest], "Window", INK, size=6, opacity=0.8, symbol="circle-open")
     _scatter(figure, points[found], "Unknown", UNKNOWN, size=8, opacity=0.9, symbol="diamond")
     hidden = {"showticklabels": False}
     return _laid_out(figure, 400, xaxis=hidden, yaxis=hidden)
@@ -125,8 +126,8 @@ def _scatter(figure: go.Figure, points: Numbers, name: str, colour: str, **marke
     if len(points) == 0:
         return
     figure.add_scatter(
-        x=_rounded(points[:, 0]),
-        y=_rounded(points[:, 1]),
+        x=rounded(points[:, 0]),
+        y=rounded(points[:, 1]),
         mode="markers",
         name=name,
         marker={"color": colour, **marker},
@@ -140,16 +141,18 @@ def draw_strengths(columns: Sequence[ColumnDrift]) -> go.Figure:
     strengths = [strength(column) for column in shown]
     figure = go.Figure(
         go.Bar(
-            x=_rounded(np.minimum(strengths, MAX_STRENGTH)),
+            x=rounded(np.minimum(strengths, MAX_STRENGTH)),
             y=unique([plain(column.name, 22) for column in shown]),
             orientation="h",
             marker={"color": [UNKNOWN if column.drifted else KNOWN for column in shown]},
             text=[times(factor) for factor in strengths],
             textposition="auto",
+            textangle=0,
+            textfont={"size": 12},
             hoverinfo="y+text",
         )
     )
-    figure.add_vline(x=1, line={"color": "#263238", "dash": "dash", "width": 2})
+    figure.add_vline(x=1, line={"color": INK, "dash": "dash", "width": 2})
     return _laid_out(
         figure,
         max(200, 90 + 24 * len(shown)),
@@ -158,29 +161,25 @@ def draw_strengths(columns: Sequence[ColumnDrift]) -> go.Figure:
     )
 
 
-def draw_distributions(columns: Sequence[ColumnDrift], evidence: Evidence) -> go.Figure | None:
-    """Small histograms of the most drifted columns that the report may show."""
-    window, reference = (
-        frame.set_axis([str(name) for name in frame.columns], axis=1)
-        for frame in (evidence.window, evidence.reference)
-    )
-    shown = [column for column in columns if _is_drawable(column, window, reference)]
-    shown = shown[:MAX_HISTOGRAMS]
-    if not shown:
-        return None
-    titles = [plain(column.name, 26) for column in shown]
+def draw_distributions(bars: Mapping[str, Bars]) -> go.Figure:
+    """Small histograms of the first columns, training data and window over each other."""
+    shown = dict(islice(bars.items(), MAX_HISTOGRAMS))
     rows = (len(shown) + 1) // 2
     figure = make_subplots(
-        rows, 2, subplot_titles=titles, vertical_spacing=0.42 / rows, horizontal_spacing=0.12
+        rows,
+        2,
+        subplot_titles=[plain(name, 26) for name in shown],
+        vertical_spacing=0.42 / rows,
+        horizontal_spacing=0.12,
     )
-    for place, column in enumerate(shown):
-        sides = _side_by_side(column, window[column.name], reference[column.name])
-        for name, colour, (x, y) in zip(
-            ("Training data", "Window"), (KNOWN, WINDOW), sides, strict=True
+    for place, drawn in enumerate(shown.values()):
+        for name, colour, heights in (
+            ("Training data", KNOWN, drawn.known),
+            ("Window", WINDOW, drawn.served),
         ):
             figure.add_bar(
-                x=x, y=y, name=name, marker={"color": colour}, opacity=0.65, legendgroup=name,
-                showlegend=place == 0, hovertemplate="%{x}: %{y:.1f} %",
+                x=drawn.places, y=heights, name=name, marker={"color": colour}, opacity=0.65,
+                legendgroup=name, showlegend=place == 0, hovertemplate="%{x}: %{y:.1f} %",
                 row=place // 2 + 1, col=place % 2 + 1,
             )  # fmt: skip
     figure.update_annotations(font={"size": 13})
@@ -190,50 +189,6 @@ def draw_distributions(columns: Sequence[ColumnDrift], evidence: Evidence) -> go
     # Above the titles of the first row, which stand where the legend usually does.
     laid_out.update_layout(legend={"y": 1.09 if rows > 1 else 1.2}, margin={"t": 70})
     return laid_out
-
-
-def _is_drawable(column: ColumnDrift, window: pd.DataFrame, reference: pd.DataFrame) -> bool:
-    counts = [list(frame.columns).count(column.name) for frame in (window, reference)]
-    return not column.problem and counts == [1, 1]
-
-
-def _side_by_side(
-    column: ColumnDrift, window: "pd.Series[Any]", reference: "pd.Series[Any]"
-) -> tuple[tuple[list[Any], list[float]], tuple[list[Any], list[float]]]:
-    """Places and percentages of the bars of the reference and of the window."""
-    if column.kind == "category":
-        return _category_bars(window, reference)
-    served, known = (_finite(side) for side in (window, reference))
-    both = np.concatenate([served, known])
-    if len(both) == 0:
-        return ([], []), ([], [])
-    # Between percentiles: one stray value would squeeze all others into a single bar.
-    low, high = np.percentile(both, [0.5, 99.5])
-    low, high = (low, high) if high > low else (both.min(), max(both.max(), both.min() + 1))
-    edges = np.linspace(low, high, BINS + 1)
-    centres = _rounded((edges[:-1] + edges[1:]) / 2)
-    known_bars, served_bars = (
-        _rounded(100 * _shares(np.clip(side, low, high), edges)) for side in (known, served)
-    )
-    return (centres, known_bars), (centres, served_bars)
-
-
-def _finite(column: "pd.Series[Any]") -> Numbers:
-    numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
-    finite: Numbers = numbers[np.isfinite(numbers)]
-    return finite
-
-
-def _category_bars(
-    window: "pd.Series[Any]", reference: "pd.Series[Any]"
-) -> tuple[tuple[list[Any], list[float]], tuple[list[Any], list[float]]]:
-    shares = [
-        side.dropna().astype(str).value_counts(normalize=True) for side in (reference, window)
-    ]
-    top = (shares[0].add(shares[1], fill_value=0)).nlargest(8).index
-    names = unique([plain(name, 12) for name in top])
-    known, served = (_rounded(100 * side.reindex(top, fill_value=0)) for side in shares)
-    return (names, known), (names, served)
 
 
 def draw_recalls(comparison: Comparison) -> go.Figure:
@@ -248,9 +203,10 @@ def draw_recalls(comparison: Comparison) -> go.Figure:
     ):
         recalls = [getattr(one, field) for one in classes]
         figure.add_bar(
-            x=_rounded(100 * np.array(recalls)), y=labels, name=name, orientation="h",
+            x=rounded(100 * np.array(recalls)), y=labels, name=name, orientation="h",
             marker={"color": colour}, text=[percent(recall) for recall in recalls],
-            textposition="auto", hoverinfo="name+y+text",
+            textposition="inside", textangle=0, textfont={"size": 12, "color": "white"},
+            hoverinfo="name+y+text",
         )  # fmt: skip
     return _laid_out(
         figure,
@@ -263,33 +219,7 @@ def draw_recalls(comparison: Comparison) -> go.Figure:
     )
 
 
-def small_bars(
-    column: ColumnDrift, evidence: Evidence
-) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Bars for a table's cells, of the reference and of the window."""
-    frames = [
-        frame.set_axis([str(name) for name in frame.columns], axis=1)
-        for frame in (evidence.window, evidence.reference)
-    ]
-    if not _is_drawable(column, *frames):
-        return None
-    known, served = _side_by_side(column, *(frame[column.name] for frame in frames))
-    cells = ({"x": [quantity(at) for at in side[0]], "y": side[1]} for side in (known, served))
-    first, second = cells
-    return first, second
-
-
-def _shares(values: Numbers, edges: Numbers) -> Numbers:
-    values = values[np.isfinite(values)]
-    return np.histogram(values, edges)[0] / max(len(values), 1)
-
-
 def _some(rows: NDArray[np.intp]) -> NDArray[np.intp]:
     if len(rows) <= MAX_POINTS:
         return rows
     return np.sort(np.random.default_rng(0).choice(rows, MAX_POINTS, replace=False))
-
-
-def _rounded(values: Any) -> list[float]:
-    """Four digits are more than a screen shows, and a third of the bytes."""
-    return [float(f"{value:.4g}") for value in np.asarray(values, dtype=float)]

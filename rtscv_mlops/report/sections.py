@@ -32,7 +32,7 @@ from rtscv_mlops.facts import (
     WindowFacts,
 )
 from rtscv_mlops.report import figures
-from rtscv_mlops.report.drift import strength
+from rtscv_mlops.report.bars import Bars, draw_bars
 from rtscv_mlops.report.text import (
     markdown,
     percent,
@@ -41,7 +41,6 @@ from rtscv_mlops.report.text import (
     probability,
     quantity,
     seconds,
-    times,
     unique,
 )
 from rtscv_mlops.window import Interval
@@ -93,7 +92,7 @@ def key_numbers(facts: WindowFacts) -> Widgets:
     if facts.assessed:
         found += [
             (_rate_label(facts), percent(facts.unknown_rate)),
-            ("rows set apart as unknown", f"{facts.unknowns:,}"),
+            ("rows set apart", f"{facts.unknowns:,}"),
             ("p-value", probability(facts.p_value)),
         ]
     if facts.drift and facts.drift.share is not None:
@@ -108,8 +107,8 @@ def key_numbers(facts: WindowFacts) -> Widgets:
 
 def _rate_label(facts: WindowFacts) -> str:
     if facts.unknown_rate_interval is None:
-        return "of the window is unknown"
-    return f"of the window is unknown ({percent_range(facts.unknown_rate_interval)})"
+        return "unknown"
+    return f"unknown ({percent_range(facts.unknown_rate_interval)})"
 
 
 def findings(facts: WindowFacts) -> Widgets:
@@ -221,8 +220,9 @@ def drift(facts: DriftFacts | None, evidence: Evidence | None, most: int) -> Wid
     compared = [column for column in facts.columns if not column.problem]
     widgets = [text_widget(title=_drift_title(facts, compared), text=_drift_text(facts))]
     if compared:
-        widgets += _drift_pictures(compared, evidence)
-        widgets.append(_drift_table(compared[:most], len(compared), evidence))
+        bars = draw_bars(compared[:most], evidence) if evidence else {}
+        widgets += _drift_pictures(compared, bars)
+        widgets.append(_drift_table(compared[:most], len(compared), bars))
     problems = [column for column in facts.columns if column.problem]
     if problems:
         widgets.append(_problems_table(problems, most))
@@ -238,9 +238,10 @@ def _drift_title(facts: DriftFacts, compared: list[ColumnDrift]) -> str:
 def _drift_text(facts: DriftFacts) -> str:
     text = (
         f"{facts.window_rows:,} rows of the window against {facts.reference_rows:,} of the "
-        "training data. A column can move because known classes changed or because new ones came. "
-        f"Measured by {markdown(_methods(facts))}."
+        "training data. A column can move because known classes changed or because new ones came."
     )
+    if methods := _methods(facts):
+        text += f" Measured by {markdown(methods)}."
     if min(facts.window_rows, facts.reference_rows) < FEW_ROWS:
         text += f" **With fewer than {FEW_ROWS} rows, columns also seem to move by chance.**"
     return text
@@ -248,27 +249,21 @@ def _drift_text(facts: DriftFacts) -> str:
 
 def _methods(facts: DriftFacts) -> str:
     used = dict.fromkeys((one.method, one.kind) for one in facts.columns if one.method)
-    return " and ".join(f"{method} ({PLURALS[kind]})" for method, kind in used) or "nothing"
+    return " and ".join(f"{method} for {PLURALS[kind]}" for method, kind in used)
 
 
-def _drift_pictures(compared: list[ColumnDrift], evidence: Evidence | None) -> Widgets:
-    widgets = [
-        plotly_figure(
-            title="Most moved columns",
-            figure=figures.draw_strengths(compared),
-            size=WidgetSize.HALF,
-        )
+def _drift_pictures(compared: list[ColumnDrift], bars: Mapping[str, Bars]) -> Widgets:
+    pictures = {"Most moved columns": figures.draw_strengths(compared)}
+    if bars:
+        pictures["Before and now"] = figures.draw_distributions(bars)
+    return [
+        plotly_figure(title=title, figure=figure, size=WidgetSize.HALF)
+        for title, figure in pictures.items()
     ]
-    distributions = evidence and figures.draw_distributions(compared, evidence)
-    if distributions:
-        widgets.append(
-            plotly_figure(title="Before and now", figure=distributions, size=WidgetSize.HALF)
-        )
-    return widgets
 
 
 def _drift_table(
-    columns: list[ColumnDrift], compared: int, evidence: Evidence | None
+    columns: list[ColumnDrift], compared: int, bars: Mapping[str, Bars]
 ) -> BaseWidgetInfo:
     title = "All compared columns" if len(columns) == compared else f"First {len(columns)} columns"
     definitions = [
@@ -276,18 +271,14 @@ def _drift_table(
         ColumnDefinition("Moved", "moved"),
         ColumnDefinition("Score", "score"),
         ColumnDefinition("Threshold", "threshold"),
-        ColumnDefinition("Score / threshold", "strength"),
     ]
-    if evidence is not None:
+    if bars:
         definitions[1:1] = [
             _bars_column("Training data", "known", figures.KNOWN),
             _bars_column("Window", "served", figures.WINDOW),
         ]
-    return rich_table_data(
-        title=title,
-        columns=definitions,
-        data=[RichTableDataRow(fields=_drift_fields(column, evidence)) for column in columns],
-    )
+    rows = [RichTableDataRow(fields=_drift_fields(one, bars.get(one.name))) for one in columns]
+    return rich_table_data(title=title, columns=definitions, data=rows)
 
 
 def _bars_column(title: str, field: str, colour: str) -> ColumnDefinition:
@@ -295,17 +286,16 @@ def _bars_column(title: str, field: str, colour: str) -> ColumnDefinition:
     return ColumnDefinition(title, field, ColumnType.HISTOGRAM, options=options)
 
 
-def _drift_fields(column: ColumnDrift, evidence: Evidence | None) -> dict[str, Any]:
-    bars = figures.small_bars(column, evidence) if evidence is not None else None
-    known, served = bars or ({"x": [], "y": []}, {"x": [], "y": []})
+def _drift_fields(column: ColumnDrift, bars: Bars | None) -> dict[str, Any]:
+    bars = bars or Bars([], [], [])
+    places = [quantity(place) for place in bars.places]
     return {
         "name": plain(column.name),
-        "known": known,
-        "served": served,
+        "known": {"x": places, "y": bars.known},
+        "served": {"x": places, "y": bars.served},
         "moved": "yes" if column.drifted else "no",
-        "score": quantity(column.score),
+        "score": probability(column.score),
         "threshold": quantity(column.threshold),
-        "strength": times(strength(column)),
     }
 
 
@@ -347,7 +337,7 @@ def _classes_table(found: Comparison) -> BaseWidgetInfo:
             f"{one.rows:,}",
             percent(one.champion),
             percent(one.challenger),
-            f"{-100 * one.loss or 0:+.1f}",
+            f"{-100 * one.loss:+.1f}" if one.loss else "0",
             percent(one.unknown),
         ]
         for one in classes[:MAX_CLASSES]

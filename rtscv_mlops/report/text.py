@@ -6,7 +6,7 @@ Knows strings; knows nothing of widgets or pages.
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 LOOKALIKES = str.maketrans({"<": "\u2039", ">": "\u203a"})
@@ -67,7 +67,8 @@ def percent(share: float | None) -> str:
         return NOTHING
     if 0 < share < 0.001:
         return "below 0.1 %"
-    return f"{share:.1%}".replace("%", " %") if share < 0.1 else f"{share:.0%}".replace("%", " %")
+    near_the_ends = 0 < share < 0.1 or 0.9 < share < 1
+    return f"{100 * share:.{1 if near_the_ends else 0}f} %"
 
 
 def percent_range(interval: tuple[float, float] | None) -> str:
@@ -105,3 +106,8 @@ def seconds(value: float) -> str:
 def times(factor: float) -> str:
     """Return a multiple."""
     return f"{factor:.1f}x" if factor < 100 else "over 100x"
+
+
+def rounded(values: Iterable[float]) -> list[float]:
+    """Return numbers for a picture: four digits are more than a screen shows."""
+    return [float(f"{value:.4g}") for value in values]
