@@ -3,7 +3,7 @@
 Knows tables, labels and fitted models; knows nothing of where they came from or go to.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,23 +47,19 @@ Rows = Any
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Labelled rows, and whether the model wants them as an array without names."""
+    """Labelled rows; `as_rows` turns a table into what the model takes, such as an array."""
 
     features: pd.DataFrame
     labels: NDArray[Any]
-    takes_array: bool = False
+    as_rows: Callable[[pd.DataFrame], Rows]
 
     def rows(self, frame: pd.DataFrame | None = None) -> Rows:
-        """Return rows as the model takes them."""
-        frame = self.features if frame is None else frame
-        return frame.to_numpy() if self.takes_array else frame
+        """Return rows as the model takes them: these, or those of another table."""
+        return self.as_rows(self.features if frame is None else frame)
 
     def take(self, places: NDArray[Any]) -> "Known":
-        return Known(
-            self.features.iloc[places].reset_index(drop=True),
-            self.labels[places],
-            self.takes_array,
-        )
+        features = self.features.iloc[places].reset_index(drop=True)
+        return Known(features, self.labels[places], self.as_rows)
 
 
 def sample_known(known: Known, max_rows: int, seed: int) -> Known:

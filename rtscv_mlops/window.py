@@ -38,7 +38,7 @@ class Interval:
     @classmethod
     def parse(cls, start: str, end: str, zone: str = "UTC") -> Self:
         """Read two moments in ISO 8601; those without a zone are in `zone`."""
-        return cls(_moment(start, zone), _moment(end, zone))
+        return cls(moment(start, zone), moment(end, zone))
 
     @classmethod
     def day(cls, day: str, zone: str = "UTC") -> Self:
@@ -68,7 +68,8 @@ class Interval:
         return f"{self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M} UTC"
 
 
-def _moment(text: str, zone: str) -> datetime:
+def moment(text: str, zone: str) -> datetime:
+    """Read a moment in ISO 8601; one without a zone is in `zone`."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:

@@ -1,1 +1,62 @@
 """MLflow: the champion and its training data, one run per window, challengers, decisions."""
+
+from mlflow.tracking import MlflowClient
+
+from rtscv_mlops.registry.champion import Champion, find_champion, load_champion
+from rtscv_mlops.registry.connection import connect, greet, is_open, links, make_experiment
+from rtscv_mlops.registry.ledger import claim, experiment_name
+from rtscv_mlops.registry.models import save_rectified, verify_version
+from rtscv_mlops.registry.pages import describe_version, read_description
+from rtscv_mlops.registry.promotion import History, history, promote, record_decision, roll_back
+from rtscv_mlops.registry.refit import as_estimator
+from rtscv_mlops.registry.register import log_champion
+from rtscv_mlops.registry.runs import RunSummary, WindowRun, find_runs, open_run
+from rtscv_mlops.registry.training import TrainingData, check_training_data, load_training_data
+from rtscv_mlops.registry.versions import (
+    VersionSummary,
+    challenger,
+    expire_review,
+    find_version,
+    find_versions,
+    offer_version,
+    register_version,
+)
+
+__all__ = [
+    "Champion",
+    "History",
+    "MlflowClient",
+    "RunSummary",
+    "TrainingData",
+    "VersionSummary",
+    "WindowRun",
+    "as_estimator",
+    "challenger",
+    "check_training_data",
+    "claim",
+    "connect",
+    "describe_version",
+    "experiment_name",
+    "expire_review",
+    "find_champion",
+    "find_runs",
+    "find_version",
+    "find_versions",
+    "greet",
+    "history",
+    "is_open",
+    "links",
+    "load_champion",
+    "load_training_data",
+    "log_champion",
+    "make_experiment",
+    "offer_version",
+    "open_run",
+    "promote",
+    "read_description",
+    "record_decision",
+    "register_version",
+    "roll_back",
+    "save_rectified",
+    "verify_version",
+]

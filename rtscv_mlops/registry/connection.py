@@ -6,8 +6,11 @@ Knows addresses and error codes; knows nothing of runs or models.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
+from urllib.parse import quote, urlsplit
 
 import mlflow
+import requests
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
@@ -56,3 +59,50 @@ def asking(what: str) -> Iterator[None]:
 def is_absent(error: MlflowException) -> bool:
     """Tell whether MLflow says that a thing does not exist."""
     return error.error_code in ABSENT
+
+
+def make_experiment(client: MlflowClient, name: str, artifacts: str) -> None:
+    """Make an experiment whose artifacts go to a place of choice, unless it exists."""
+    with asking(f"make the experiment {name!r}"):
+        if client.get_experiment_by_name(name) is None:
+            client.create_experiment(name, artifact_location=artifacts)
+
+
+def greet(client: MlflowClient) -> str:
+    """Return which MLflow answers, in words, or raise that none does."""
+    with asking("answer"):
+        client.search_experiments(max_results=1)
+    place = urlsplit(client.tracking_uri)
+    where = place.hostname if _is_served(client) else f"{place.scheme} database"
+    return f"MLflow {mlflow.__version__} client, {where} answers"
+
+
+def is_open(client: MlflowClient) -> bool:
+    """Tell whether a server answers somebody who shows no credentials."""
+    if not _is_served(client):
+        return False
+    address = f"{client.tracking_uri.rstrip('/')}/api/2.0/mlflow/experiments/search"
+    try:
+        answer = requests.post(address, json={"max_results": 1}, timeout=10, allow_redirects=False)
+    except requests.RequestException:
+        return False
+    return answer.status_code == HTTPStatus.OK
+
+
+def links(
+    client: MlflowClient, run_id: str, model: str = "", version: str | None = None
+) -> dict[str, str]:
+    """Return web addresses of a run and a version; none where MLflow is a bare database."""
+    if not _is_served(client):
+        return {}
+    root = client.tracking_uri.rstrip("/")
+    experiment = client.get_run(run_id).info.experiment_id
+    page = f"{root}/#/experiments/{experiment}/runs/{run_id}"
+    found = {"Run": page, "Report": f"{page}/artifacts/report.html"}
+    if version:
+        found["Version"] = f"{root}/#/models/{quote(model, safe='')}/versions/{version}"
+    return found
+
+
+def _is_served(client: MlflowClient) -> bool:
+    return urlsplit(client.tracking_uri).scheme in ("http", "https")

@@ -1,0 +1,214 @@
+"""The demo: a fortnight of handwritten digits, from the first quiet day to a pending review.
+
+Knows the digits that ship with scikit-learn, and uses nothing that users do not have themselves.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+from sklearn.svm import SVC
+
+from rtscv_mlops import pipeline, registry
+from rtscv_mlops.config import Monitor, load_monitor
+from rtscv_mlops.errors import RtscvError
+from rtscv_mlops.facts import WindowFacts
+from rtscv_mlops.review import percent
+from rtscv_mlops.window import Interval
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+MODEL = "digits"
+HIDDEN = (0, 6)
+"""Digits that the champion is never taught."""
+
+MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
+QUIET, DRIFT, UNKNOWNS = "nothing new", "dimmer lamp", "hidden digits"
+TRAINING_ROWS = 700
+DAY_ROWS = 500
+LAMP = 0.7
+"""On drift days the scanner's lamp gives this part of its light."""
+
+SHARES = (0.0,) * 9 + (0.08, 0.12, 0.15, 0.18, 0.2)
+"""Share of hidden digits, day by day."""
+DRIFT_DAYS = range(5, 9)
+
+MONITOR = """\
+# Watches the demo's model; see docs/monitor.md for all that may be set here.
+model:
+  name: {model}
+  tracking_uri: {tracking_uri}
+source:
+  path: windows/
+  timestamp: scanned_at
+  key: scan
+labels:  # arrive later: rtscv-mlops score {file} --window 2026-01-18
+  path: labels.parquet
+  key: scan
+  label: digit
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """One day of traffic: its rows, their true digits, and what is the matter with it."""
+
+    interval: Interval
+    rows: pd.DataFrame
+    digits: NDArray[Any]
+    story: str
+
+    @property
+    def true_share(self) -> float:
+        return float(np.isin(self.digits, HIDDEN).mean())
+
+
+def run_demo(folder: Path, console: "Console") -> list[WindowFacts]:
+    """Train a champion, write a fortnight of windows, judge each, and tell what was found."""
+    from rich.progress import track
+
+    folder = folder.resolve()
+    days = list(make_days())
+    monitor = prepare(folder, days)
+    console.print(
+        f"A model of the digits {', '.join(str(d) for d in range(10) if d not in HIDDEN)} serves; "
+        f"it was never taught {' and '.join(map(str, HIDDEN))}. Two weeks of scans follow.",
+        highlight=False,
+    )
+    outcomes = [
+        pipeline.run_window(monitor, day.interval)
+        for day in track(days, "Judging each day", console=console)
+    ]
+    facts = [outcome.facts for outcome in outcomes]
+    console.print(_table(days, outcomes))
+    _tell_what_next(folder, monitor, outcomes, console)
+    return facts
+
+
+def make_days() -> Iterator[Day]:
+    """Make a fortnight of traffic from digits that the champion was not fitted on."""
+    images, digits = load_digits(return_X_y=True)
+    rng = np.random.default_rng(0)
+    known, hidden = _unseen(digits)
+    for number, share in enumerate(SHARES):
+        n_hidden = round(share * DAY_ROWS)
+        rows = np.concatenate(
+            [
+                rng.choice(known, DAY_ROWS - n_hidden, replace=False),
+                rng.choice(hidden, n_hidden, replace=False),
+            ]
+        )
+        rng.shuffle(rows)
+        start = MONDAY + timedelta(days=number)
+        is_dim = number in DRIFT_DAYS
+        frame = as_frame(images[rows] * (LAMP if is_dim else 1.0))
+        frame.insert(0, "scan", [f"{start:%Y%m%d}-{place:04}" for place in range(DAY_ROWS)])
+        seconds = np.sort(rng.uniform(0, 86_400, DAY_ROWS)).round(3)
+        frame.insert(1, "scanned_at", start + pd.to_timedelta(seconds, unit="s"))
+        story = DRIFT if is_dim else UNKNOWNS if share else QUIET
+        yield Day(Interval(start, start + timedelta(days=1)), frame, digits[rows], story)
+
+
+def _unseen(digits: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the places of known digits beyond the training rows, and of hidden digits."""
+    order = np.random.default_rng(7).permutation(len(digits))
+    is_hidden = np.isin(digits[order], HIDDEN)
+    return order[~is_hidden][TRAINING_ROWS:], order[is_hidden]
+
+
+def training_rows() -> tuple[pd.DataFrame, NDArray[Any]]:
+    """Return what the champion is taught."""
+    images, digits = load_digits(return_X_y=True)
+    order = np.random.default_rng(7).permutation(len(digits))
+    taught = order[~np.isin(digits[order], HIDDEN)][:TRAINING_ROWS]
+    return as_frame(images[taught]), digits[taught]
+
+
+def as_frame(images: NDArray[Any]) -> pd.DataFrame:
+    """Return images as a table of named pixels."""
+    names = [f"pixel_{row}_{column}" for row in range(8) for column in range(8)]
+    return pd.DataFrame(images, columns=names)
+
+
+def prepare(folder: Path, days: list[Day]) -> Monitor:
+    """Write windows, labels and monitor, and register the champion unless that was done before."""
+    (folder / "windows").mkdir(parents=True, exist_ok=True)
+    for day in days:
+        partition = folder / "windows" / f"day={day.interval.start:%Y-%m-%d}"
+        partition.mkdir(exist_ok=True)
+        day.rows.to_parquet(partition / "scans.parquet", index=False)
+    labels = [pd.DataFrame({"scan": day.rows["scan"], "digit": day.digits}) for day in days]
+    pd.concat(labels).to_parquet(folder / "labels.parquet", index=False)
+    tracking_uri = f"sqlite:///{folder}/mlflow.db"
+    file = folder / "digits.yaml"
+    file.write_text(MONITOR.format(model=MODEL, tracking_uri=tracking_uri, file=file.name))
+    monitor = load_monitor(file)
+    _register_champion(monitor, folder, tracking_uri)
+    return monitor
+
+
+def _register_champion(monitor: Monitor, folder: Path, tracking_uri: str) -> None:
+    client = registry.connect(monitor.model)
+    try:
+        registry.find_champion(client, monitor.model)
+        return
+    except RtscvError:
+        pass  # a first run has no champion yet
+    for experiment in (MODEL, registry.experiment_name(MODEL)):
+        registry.make_experiment(client, experiment, (folder / "artifacts").as_uri())
+    images, digits = training_rows()
+    registry.log_champion(
+        SVC().fit(images, digits), images, digits, name=MODEL, tracking_uri=tracking_uri
+    )
+
+
+def _table(days: list[Day], outcomes: list[pipeline.Outcome]) -> "Table":
+    from rich.table import Table
+
+    table = Table(title="The fortnight", title_justify="left")
+    for name in ("day", "what was done", "verdict", "unknowns found", "truth", "version"):
+        table.add_column(name, justify="right" if name == "truth" else "left")
+    for day, outcome in zip(days, outcomes, strict=True):
+        facts = outcome.facts
+        table.add_row(
+            f"{day.interval}",
+            day.story,
+            facts.verdict,
+            _estimate(facts),
+            percent(day.true_share),
+            outcome.version or "",
+        )
+    return table
+
+
+def _estimate(facts: WindowFacts) -> str:
+    if not facts.detected or facts.unknown_rate_interval is None:
+        return "none"
+    low, high = facts.unknown_rate_interval
+    return f"{percent(facts.unknown_rate)} ({percent(low)} to {percent(high)})"
+
+
+def _tell_what_next(
+    folder: Path, monitor: Monitor, outcomes: list[pipeline.Outcome], console: "Console"
+) -> None:
+    shown = next((one for one in reversed(outcomes) if one.version), outcomes[-1])
+    page = pipeline.save_report(monitor, shown.run_id, folder)
+    file = folder / "digits.yaml"
+    lines = [
+        f"Version {shown.version} waits for a person: rtscv-mlops review show {file}",
+        f"  yes: rtscv-mlops review approve {file} --reason …",
+        f"  no:  rtscv-mlops review reject {file} --reason …",
+        f"Report of the last window: {page}",
+        f"MLflow: mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db",
+        f"Labels arrive later: rtscv-mlops score {file} --window 2026-01-18",
+    ]
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

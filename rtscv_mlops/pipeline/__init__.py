@@ -1,0 +1,40 @@
+"""Where everything meets: one window from end to end, and what people do about it.
+
+take_window -> rectify_window -> write_report -> register_challenger -> raise_alert, then
+review_challenger -> promote. The Airflow tasks and the commands are thin skins over this.
+"""
+
+from rtscv_mlops.pipeline.doctor import Check, check_monitor
+from rtscv_mlops.pipeline.purge import Purged, purge_windows
+from rtscv_mlops.pipeline.review import (
+    Question,
+    approve_as_baseline,
+    list_challengers,
+    review_challenger,
+    roll_back,
+    show_challenger,
+)
+from rtscv_mlops.pipeline.run import Outcome, run_window
+from rtscv_mlops.pipeline.score import Score, score_window
+from rtscv_mlops.pipeline.setup import register_champion, write_monitor
+from rtscv_mlops.pipeline.stages import save_report
+
+__all__ = [
+    "Check",
+    "Outcome",
+    "Purged",
+    "Question",
+    "Score",
+    "approve_as_baseline",
+    "check_monitor",
+    "list_challengers",
+    "purge_windows",
+    "register_champion",
+    "review_challenger",
+    "roll_back",
+    "run_window",
+    "save_report",
+    "score_window",
+    "show_challenger",
+    "write_monitor",
+]

@@ -1,0 +1,103 @@
+"""The doctor: what a monitor needs, whether it is there, and what to do if not."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rtscv_mlops import registry
+from rtscv_mlops.config import Monitor
+from rtscv_mlops.errors import RtscvError
+from rtscv_mlops.pipeline.training import find_training
+from rtscv_mlops.sources import peek
+from rtscv_mlops.window import Column
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; `found` ends with what to do where it is not well."""
+
+    what: str
+    state: Literal["ok", "warning", "problem"]
+    found: str
+
+
+def check_monitor(monitor: Monitor) -> Iterator[Check]:
+    """Look at everything that a run needs, in the order in which a run needs it."""
+    yield Check("monitor", "ok", f"{monitor.name!r} watches model {monitor.model.name!r}")
+    try:
+        client = registry.connect(monitor.model)
+        yield from _server(client)
+        champion = registry.load_champion(client, monitor.model)
+    except RtscvError as error:
+        yield Check("champion", "problem", str(error))
+        yield from _place(monitor)
+        return
+    columns = ", ".join(champion.column_names[:4]) + (", …" if len(champion.columns) > 4 else "")
+    yield Check(
+        "champion",
+        "ok",
+        f"version {champion.version}, {type(champion.estimator).__name__}, "
+        f"{len(champion.columns)} columns ({columns})",
+    )
+    yield from (Check("champion", "warning", finding) for finding in champion.findings)
+    yield from _training(monitor, client, champion)
+    yield from _place(monitor, champion.columns)
+    yield from _alerts(monitor)
+
+
+def _server(client: registry.MlflowClient) -> Iterator[Check]:
+    name = registry.greet(client)
+    yield Check("mlflow", "ok", name)
+    if registry.is_open(client):
+        yield Check(
+            "mlflow",
+            "warning",
+            "the server answers without a login: whoever reaches it can move the champion. "
+            "Start it with --app-name basic-auth, or put it behind a proxy that asks.",
+        )
+
+
+def _training(
+    monitor: Monitor, client: registry.MlflowClient, champion: registry.Champion
+) -> Iterator[Check]:
+    try:
+        training = find_training(monitor, client, champion)
+    except RtscvError as error:
+        yield Check("training data", "problem", str(error))
+        return
+    classes = len(set(training.known.labels.tolist()))
+    held_out = "" if training.holdout is None else f", {len(training.holdout.labels)} held out"
+    yield Check(
+        "training data",
+        "ok",
+        f"{len(training.known.labels)} rows{held_out}, {classes} classes, from {training.source}",
+    )
+    yield from (Check("training data", "warning", finding) for finding in training.findings)
+
+
+def _place(monitor: Monitor, columns: Sequence[Column] = ()) -> Iterator[Check]:
+    try:
+        found = peek(monitor.source, columns)
+    except RtscvError as error:
+        yield Check("source", "problem", str(error))
+        return
+    files = f"{len(found.files)} file(s) at " if found.files else ""
+    rows = "" if found.rows is None else f", {'' if found.exact else 'about '}{found.rows:,} rows"
+    times = "" if found.first is None else f", from {found.first} to {found.last}"
+    yield Check("source", "ok", f"{files}{found.place}{rows}{times}")
+    yield from (Check("source", "warning", finding) for finding in found.findings)
+
+
+def _alerts(monitor: Monitor) -> Iterator[Check]:
+    rule, email = monitor.alert, monitor.alert.email
+    wanted = [rule.webhook_url_env]
+    if email is not None:
+        wanted += [email.user_env, email.password_env]
+    for name in filter(None, wanted):
+        if name not in os.environ:
+            yield Check("alerts", "problem", f"the environment variable {name} is not set. Set it.")
+    channels = ["log"]
+    channels += ["webhook"] if rule.webhook_url or rule.webhook_url_env else []
+    channels += ["e-mail"] if email else []
+    yield Check("alerts", "ok", f"by {', '.join(channels)}")

@@ -1,0 +1,50 @@
+"""Retention: the rows that a window left behind are removed; its numbers stay."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from rtscv_mlops import registry
+from rtscv_mlops.config import Monitor
+from rtscv_mlops.pipeline import baseline
+from rtscv_mlops.pipeline.stages import REPORT, UNKNOWNS, VERDICT, read_facts
+from rtscv_mlops.registry import WindowRun
+
+ROWS = (UNKNOWNS, REPORT)
+"""Artifacts that hold rows of the source, or pages that show them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """What was removed of one window."""
+
+    window: str
+    run_id: str
+    removed: tuple[str, ...]
+
+
+def purge_windows(monitor: Monitor, before: datetime, *, baselines: bool = False) -> list[Purged]:
+    """Remove what windows that ended before this moment left of their rows.
+
+    Rows that serve as a baseline are still in use, and go only if asked for.
+    """
+    names = (*ROWS, baseline.ARTIFACT) if baselines else ROWS
+    client = registry.connect(monitor.model)
+    runs = registry.find_runs(client, monitor.model.name, monitor=monitor.name)
+    old = [run for run in runs if run.window_end is not None and run.window_end <= before]
+    return [_purge(WindowRun(client, run.run_id), run.window, names) for run in old]
+
+
+def _purge(run: WindowRun, window: str, names: tuple[str, ...]) -> Purged:
+    removed = tuple(name for name in names if run.has(name))
+    for name in removed:
+        run.delete_artifacts(name)
+    if run.has(VERDICT):
+        facts = read_facts(run)
+        cards = [card.model_copy(update={"exemplars": ()}) for card in facts.clusters]
+        if any(card.exemplars for card in facts.clusters):
+            kept = facts.model_copy(update={"clusters": tuple(cards)})
+            run.write_json(VERDICT, kept.model_dump(mode="json"))
+            removed = (*removed, "exemplars")
+    if baseline.ARTIFACT in removed:
+        run.set_tags({baseline.TAG: "purged"})
+    return Purged(window, run.run_id, removed)

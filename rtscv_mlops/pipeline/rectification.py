@@ -1,0 +1,253 @@
+"""RTSCV on one window: from rows, champion and training data to facts, evidence and a model.
+
+Knows data that was already read; knows nothing of where results are written.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from rtscv_mlops.assess import (
+    Known,
+    compare_by_folds,
+    compare_on_holdout,
+    make_cards,
+    predict,
+    project,
+    sample_known,
+)
+from rtscv_mlops.config import Monitor
+from rtscv_mlops.errors import ModelError, RtscvError
+from rtscv_mlops.facts import Comparison, Evidence, WindowFacts
+from rtscv_mlops.pipeline.baseline import Baseline
+from rtscv_mlops.pipeline.oddities import find_oddities
+from rtscv_mlops.rectify import RTSCVClassifier
+from rtscv_mlops.review import blocked_because
+from rtscv_mlops.window import Window
+
+REPEATED_ROWS = 500
+"""Rows of the two fits that show whether a fit can be repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What the champion was fitted on, and rows held out from that where they were logged."""
+
+    known: Known
+    digest: str
+    source: str
+    holdout: Known | None = None
+    findings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rectification:
+    """What a window showed, the rows behind it, and the model that knows it."""
+
+    facts: WindowFacts
+    evidence: Evidence
+    model: RTSCVClassifier
+    champion_answers: NDArray[Any]
+    answers: NDArray[Any]
+
+    @property
+    def challenger(self) -> Any:
+        """The rectified estimator; None where nothing was extracted, so that there is none."""
+        return self.model.estimator_ if len(self.model.unknown_indices_) else None
+
+
+def rectify(
+    facts: WindowFacts,
+    monitor: Monitor,
+    window: Window,
+    champion: Any,
+    estimator: Any,
+    training: Training,
+    baseline: Baseline,
+) -> Rectification:
+    """Run RTSCV, and fill in what the facts so far lack."""
+    known = training.known
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "rectify"), _convergence_noted() as noted:
+        model = _fit(monitor, estimator, known, window.sample, baseline)
+    unknown = np.zeros(len(window.sample), dtype=bool)
+    unknown[model.unknown_indices_] = True
+    rows = known.rows(window.sample)
+    before = predict(champion, rows)
+    after = predict(model.estimator_, rows)
+    with _timed(seconds, "describe"):
+        columns = shown_columns(monitor, window.sample)
+        cards = make_cards(
+            model,
+            champion,
+            known,
+            window.sample,
+            columns=columns,
+            exemplars=monitor.report.exemplars,
+        )
+        drawn = project(known, window.sample, unknown, monitor.rectify.seed)
+    with _timed(seconds, "compare"):
+        comparison = _compare(model, champion, estimator, training, window.sample, monitor)
+    assessment = model.assessment_
+    assert assessment is not None
+    findings = (
+        *window.findings,
+        *training.findings,
+        *baseline.findings,
+        *find_oddities(window, known, assessment.unknown_rate, model),
+        *noted,
+        *(_repeatability(estimator, known, rows, monitor) if unknown.any() else ()),
+    )
+    blocked = (
+        blocked_because(comparison, monitor.review.max_class_loss) if comparison is not None else ""
+    )
+    facts = facts.model_copy(
+        update={
+            "verdict": str(assessment.verdict),
+            "headline": str(assessment),
+            "p_value": assessment.p_value,
+            "unknowns": int(unknown.sum()),
+            "unknown_rate": assessment.unknown_rate,
+            "unknown_rate_interval": assessment.unknown_rate_interval,
+            "known_false_rate": assessment.known_false_rate,
+            "unknown_label": str(model.unknown_label_),
+            "null": baseline.words,
+            "reference_rows": len(known.labels),
+            "clusters": cards,
+            "comparison": comparison,
+            "blocked": blocked,
+            "findings": tuple(dict.fromkeys(findings)),
+            "settings": _how(monitor, assessment.diagnostics),
+            "timings": {name: round(value, 3) for name, value in seconds.items()},
+        }
+    )
+    reference = sample_known(known, monitor.drift.max_rows, monitor.rectify.seed)
+    evidence = Evidence(
+        window=window.sample[columns],
+        reference=(baseline.rows if baseline.rows is not None else reference.features)[columns],
+        unknown=unknown,
+        window_scores=model.window_scores_,
+        known_scores=model.known_scores_,
+        window_points=drawn.window,
+        reference_points=drawn.reference,
+        point_labels=drawn.labels,
+    )
+    return Rectification(facts, evidence, model, before, after)
+
+
+def shown_columns(monitor: Monitor, sample: pd.DataFrame) -> list[str]:
+    """Return the model's columns that may leave the source."""
+    allowed = monitor.report.columns
+    if allowed == "none":
+        return []
+    return [name for name in sample.columns if allowed == "model" or name in allowed]
+
+
+def _fit(
+    monitor: Monitor, estimator: Any, known: Known, sample: pd.DataFrame, baseline: Baseline
+) -> RTSCVClassifier:
+    settings = monitor.rectify
+    model = RTSCVClassifier(
+        estimator,
+        sample_rate=settings.sample_rate,
+        cv=settings.cv,
+        unknown_label=settings.unknown_label,
+        alpha=settings.alpha,
+        gate=settings.gate,
+        random_state=settings.seed,
+    )
+    try:
+        return model.fit(
+            known.rows(),
+            known.labels,
+            deployment=known.rows(sample),
+            baseline=None if baseline.rows is None else known.rows(baseline.rows),
+        )
+    except RtscvError:
+        raise
+    except Exception as error:  # the estimator is the user's, and may raise anything
+        raise ModelError(
+            f"{type(estimator).__name__} could not be fitted again on {len(known.labels)} training "
+            f"rows and the window: {error}. Fit a clone of the champion on its training data by "
+            "hand to see why.",
+            code="fit_failed",
+        ) from error
+
+
+def _compare(
+    model: RTSCVClassifier,
+    champion: Any,
+    estimator: Any,
+    training: Training,
+    sample: pd.DataFrame,
+    monitor: Monitor,
+) -> Comparison | None:
+    if len(model.unknown_indices_) == 0:
+        return None
+    label = model.estimator_classes_[list(model.classes_).index(model.unknown_label_)]
+    if training.holdout is not None:
+        return compare_on_holdout(champion, model.estimator_, training.holdout, label)
+    unknowns = sample.iloc[model.unknown_indices_]
+    return compare_by_folds(estimator, training.known, unknowns, label, monitor.rectify.seed)
+
+
+def _how(monitor: Monitor, diagnostics: Any) -> dict[str, Any]:
+    """Return how the result was obtained, as plain JSON."""
+    shown = ("gate", "null", "ratio", "known_rows", "null_rows", "window_rows", "copies")
+    shares = ("class_shift", "looks_like")
+    return {
+        "rectify": monitor.rectify.model_dump(mode="json"),
+        **{name: diagnostics[name] for name in shown if name in diagnostics},
+        **{
+            name: {str(label): round(float(value), 4) for label, value in diagnostics[name].items()}
+            for name in shares
+            if name in diagnostics
+        },
+    }
+
+
+def _repeatability(estimator: Any, known: Known, rows: Any, monitor: Monitor) -> tuple[str, ...]:
+    """Fit twice on a few rows: a model that ignores its seed makes a review unrepeatable."""
+    few = sample_known(known, REPEATED_ROWS, monitor.rectify.seed)
+    seeded = RTSCVClassifier(estimator, random_state=monitor.rectify.seed)
+    first, second = (clone(seeded).fit(few.rows(), few.labels).predict(rows) for _ in range(2))
+    if np.array_equal(first, second):
+        return ()
+    return (
+        f"Two fits of {type(estimator).__name__} on the same rows with the same seed disagree on "
+        f"{np.mean(first != second):.1%} of the window, so the result cannot be repeated exactly. "
+        "Give the model a random_state.",
+    )
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    start = perf_counter()
+    yield
+    seconds[stage] = perf_counter() - start
+
+
+@contextmanager
+def _convergence_noted() -> Iterator[list[str]]:
+    """Collect what the estimator says about not converging; other warnings pass."""
+    noted: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        yield noted
+    for warning in caught:
+        if issubclass(warning.category, ConvergenceWarning):
+            noted.append(f"A fit did not converge: {str(warning.message).splitlines()[0]}")
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    noted[:] = dict.fromkeys(noted)

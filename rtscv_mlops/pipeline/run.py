@@ -1,0 +1,119 @@
+"""One window from end to end: all stages in order, and exactly one recorded outcome."""
+
+import logging
+from dataclasses import dataclass
+from hashlib import sha256
+
+from rtscv_mlops import registry
+from rtscv_mlops.config import Monitor
+from rtscv_mlops.errors import InputError, NotAssessed, RtscvError
+from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
+from rtscv_mlops.pipeline import baseline
+from rtscv_mlops.pipeline.alerting import raise_alert
+from rtscv_mlops.pipeline.rectification import Rectification
+from rtscv_mlops.pipeline.stages import (
+    Progress,
+    Taken,
+    first_facts,
+    open_window_run,
+    read_facts,
+    rectify_window,
+    register_challenger,
+    take_window,
+    write_facts,
+    write_report,
+)
+from rtscv_mlops.registry import MlflowClient, WindowRun
+from rtscv_mlops.window import Interval
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a window: the facts, where they are, and whether they were there before."""
+
+    facts: WindowFacts
+    run_id: str
+    version: str | None
+    alert: str
+    repeated: bool = False
+
+
+def run_window(monitor: Monitor, interval: Interval, progress: Progress | None = None) -> Outcome:
+    """Take a window through all stages; a window that was finished before is read back."""
+    try:
+        taken = take_window(monitor, interval, progress)
+    except (InputError, NotAssessed) as error:
+        return record_unassessed(monitor, interval, error)
+    if taken.run.is_complete:
+        return _read_back(taken.run)
+    try:
+        facts, version = _judge(taken)
+    except (InputError, NotAssessed) as error:
+        return _finish_unassessed(monitor, taken.client, taken.run, taken.facts, error)
+    alert = raise_alert(monitor, taken.client, taken.run, facts)
+    taken.run.finish()
+    return Outcome(facts, taken.run.run_id, version, alert.why)
+
+
+def _judge(taken: Taken) -> tuple[WindowFacts, str | None]:
+    done = rectify_window(taken)
+    facts = _reported(taken, done)
+    if facts.verdict == "no_change" and _is_wanted_for_baseline(taken):
+        baseline.keep_for_baseline(
+            taken.run, taken.window, baseline.QUIET, taken.monitor.rectify.seed
+        )
+    version = register_challenger(taken, facts) if done.challenger is not None else None
+    return facts, version
+
+
+def _reported(taken: Taken, done: Rectification) -> WindowFacts:
+    """Write the report; a page that cannot be drawn must not lose the verdict."""
+    try:
+        return write_report(taken, done)
+    except Exception as error:  # Evidently raises anything, and the verdict does not need it.
+        log.exception("write_report failed; the verdict stands without a report")
+        absent = f"The report could not be written: {type(error).__name__}: {error}"
+        facts = done.facts.model_copy(update={"findings": (*done.facts.findings, absent)})
+        write_facts(taken.run, facts)
+        return facts
+
+
+def _is_wanted_for_baseline(taken: Taken) -> bool:
+    wanted = baseline.wanted_windows(taken.monitor)
+    if not wanted:
+        return False
+    kept = baseline.kept_runs(taken.monitor, taken.client, taken.champion, taken.window.interval)
+    return len(kept) < wanted
+
+
+def _read_back(run: WindowRun) -> Outcome:
+    facts = read_facts(run)
+    log.info("run_window: %s was finished before", facts.window_start)
+    return Outcome(
+        facts, run.run_id, run.tags().get("rtscv.version"), "Finished before.", repeated=True
+    )
+
+
+def record_unassessed(monitor: Monitor, interval: Interval, error: RtscvError) -> Outcome:
+    """Write down that a window could not be judged, and why; never that all is well."""
+    client = registry.connect(monitor.model)
+    key = sha256(f"{monitor.name} {monitor.model.name} {interval.id}".encode()).hexdigest()[:32]
+    facts = first_facts(monitor, interval, key)
+    run = open_window_run(client, monitor, interval, facts)
+    return _finish_unassessed(monitor, client, run, facts, error)
+
+
+def _finish_unassessed(
+    monitor: Monitor, client: MlflowClient, run: WindowRun, facts: WindowFacts, error: RtscvError
+) -> Outcome:
+    facts = facts.model_copy(
+        update={"verdict": f"{NOT_ASSESSED}:{error.code}", "headline": str(error)}
+    )
+    write_facts(run, facts)
+    alert = raise_alert(monitor, client, run, facts)
+    # Not finished for good: the same window may be tried again, and then keeps this run.
+    run.fail(error.code, str(error))
+    log.warning("run_window: %s: %s", facts.verdict, error)
+    return Outcome(facts, run.run_id, None, alert.why)

@@ -1,0 +1,73 @@
+"""Setting a monitor up: a champion in the form that it needs, and its file."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from rtscv_mlops import registry
+from rtscv_mlops.config import ModelSettings, monitor_template
+from rtscv_mlops.errors import ConfigError, TrainingDataError
+from rtscv_mlops.rectify.factory import find_factory
+
+
+def write_monitor(model: str, path: Path, tracking_uri: str | None = None) -> Path:
+    """Write a commented monitor file for a registered model; an existing file is left alone."""
+    if path.exists():
+        raise ConfigError(f"{path} exists already. Choose another file, or remove it.")
+    settings = ModelSettings(name=model, tracking_uri=tracking_uri)
+    champion = registry.load_champion(registry.connect(settings), settings)
+    path.write_text(monitor_template(model, champion.columns, tracking_uri=tracking_uri))
+    return path
+
+
+def register_champion(
+    model: str,
+    training: Path,
+    label: str,
+    estimator: str,
+    *,
+    holdout: Path | None = None,
+    tracking_uri: str | None = None,
+    replace: bool = False,
+    allow_pickle: bool = False,
+) -> str:
+    """Log a model with its training data as champion; return its version."""
+    settings = ModelSettings(name=model, tracking_uri=tracking_uri, allow_pickle=allow_pickle)
+    client = registry.connect(settings)
+    features, labels = _labelled(training, label)
+    return registry.log_champion(
+        _fitted(find_factory(estimator)(), features, labels),
+        features,
+        labels,
+        name=model,
+        holdout=None if holdout is None else _labelled(holdout, label),
+        tracking_uri=client.tracking_uri,
+        replace=replace,
+        allow_pickle=allow_pickle,
+    )
+
+
+def _fitted(model: Any, features: pd.DataFrame, labels: pd.Series) -> Any:
+    try:
+        check_is_fitted(model)
+    except NotFittedError:
+        model.fit(features, labels)
+    return model
+
+
+def _labelled(path: Path, label: str) -> tuple[pd.DataFrame, pd.Series]:
+    if not path.is_file():
+        raise TrainingDataError(f"There is no file {path}. Name one of Parquet or CSV.")
+    try:
+        table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise TrainingDataError(f"{path} cannot be read as {path.suffix[1:]}: {error}") from error
+    if label not in table.columns:
+        raise TrainingDataError(
+            f"{path} has no column {label!r} to take labels from. It has: "
+            f"{', '.join(map(str, table.columns[:20]))}."
+        )
+    return table.drop(columns=label), table[label]

@@ -1,0 +1,344 @@
+"""The stages of one window, in order, one function each.
+
+take_window -> rectify_window -> write_report -> register_challenger -> raise_alert. What a stage
+makes goes to the window's MLflow run; every stage may be repeated, and leaves one effect.
+"""
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from rtscv_mlops import registry, report
+from rtscv_mlops.config import Monitor
+from rtscv_mlops.errors import NotAssessed
+from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
+from rtscv_mlops.pipeline.baseline import find_baseline
+from rtscv_mlops.pipeline.oddities import volume_jump
+from rtscv_mlops.pipeline.rectification import Rectification, Training, rectify, shown_columns
+from rtscv_mlops.pipeline.training import find_training
+from rtscv_mlops.registry import Champion, MlflowClient, RunSummary, WindowRun
+from rtscv_mlops.review import describe, one_line
+from rtscv_mlops.sources import read_window
+from rtscv_mlops.window import Interval, Window
+
+ALGORITHM = 1
+"""Raised when the same window, champion and settings would give another result than before."""
+
+VERDICT, REPORT, UNKNOWNS, EVIDENCE = (
+    "verdict.json",
+    "report.html",
+    "unknowns.parquet",
+    "evidence.npz",
+)
+
+VERSION_TAGS: tuple[str, ...] = (
+    "rtscv.monitor",
+    "rtscv.window",
+    "rtscv.window_start",
+    "rtscv.window_end",
+    "rtscv.champion_version",
+    "rtscv.report_sha256",
+    "rtscv.model_sha256",
+)
+"""What a version repeats of its window's run."""
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A window that was taken: its rows, the champion that served it, the run it is written to."""
+
+    monitor: Monitor
+    client: MlflowClient
+    champion: Champion
+    window: Window
+    run: WindowRun
+    facts: WindowFacts
+
+
+def take_window(monitor: Monitor, interval: Interval, progress: Progress | None = None) -> Taken:
+    """Read a sample of the window, and open the run that everything about it is written to."""
+    client = registry.connect(monitor.model)
+    if not interval.is_over:
+        raise NotAssessed(
+            "window_open",
+            f"The window {interval} is not over yet. "
+            f"Run it after {interval.end:%Y-%m-%d %H:%M} UTC.",
+        )
+    champion = registry.load_champion(client, monitor.model)
+    settings = monitor.rectify
+    window = read_window(
+        monitor.source,
+        interval,
+        champion.columns,
+        max_rows=settings.max_rows,
+        seed=settings.seed,
+        progress=progress,
+    )
+    if window.rows < settings.min_rows:
+        raise NotAssessed(
+            "too_few_rows",
+            f"The window {interval} has {window.rows} rows, fewer than the {settings.min_rows} "
+            "that rectify.min_rows asks for. Take longer windows, or lower it.",
+        )
+    key = window_key(monitor, champion, window)
+    facts = first_facts(monitor, interval, key).model_copy(
+        update={
+            "champion_version": champion.version,
+            "rows": window.rows,
+            "sampled": len(window.sample),
+            "copies": window.copies,
+            "digest": window.digest,
+        }
+    )
+    run = open_window_run(client, monitor, interval, facts)
+    log.info("take_window: %s rows in %s, %s looked at", window.rows, interval, len(window.sample))
+    return Taken(monitor, client, champion, window, run, facts)
+
+
+def window_key(monitor: Monitor, champion: Champion, window: Window) -> str:
+    """Return one word for everything that decides a window's result."""
+    parts = [
+        ALGORITHM,
+        monitor.name,
+        window.interval.id,
+        window.digest,
+        champion.version,
+        monitor.result_settings(),
+    ]
+    return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def first_facts(monitor: Monitor, interval: Interval, key: str) -> WindowFacts:
+    """Return what is known of a window before it was looked at."""
+    return WindowFacts(
+        key=key,
+        monitor=monitor.name,
+        model=monitor.model.name,
+        champion_version="",
+        window_start=interval.start,
+        window_end=interval.end,
+        verdict="not_assessed:unfinished",
+        headline="This window was not judged to the end.",
+    )
+
+
+def is_assessed(run: RunSummary) -> bool:
+    """Tell whether a run came to a verdict on its window."""
+    return bool(run.verdict) and not run.verdict.startswith(NOT_ASSESSED)
+
+
+def open_window_run(
+    client: MlflowClient, monitor: Monitor, interval: Interval, facts: WindowFacts
+) -> WindowRun:
+    """Open the run of a window: the one it has, or one more that names its forerunner.
+
+    A window that could not be assessed keeps its run when it is tried again. Rows that came late,
+    another champion or other settings make another run, which points at the one before.
+    """
+    model, before = monitor.model.name, []
+    for run in registry.find_runs(client, model, monitor=monitor.name, window=interval.id):
+        if run.key == facts.key:
+            break
+        if not is_assessed(run):
+            WindowRun(client, run.run_id).set_tags({"rtscv.key": facts.key})
+            break
+        before.append(run.run_id)
+    tags = {
+        "rtscv.monitor": monitor.name,
+        "rtscv.window": interval.id,
+        "rtscv.window_start": interval.start.isoformat(),
+        "rtscv.window_end": interval.end.isoformat(),
+        "rtscv.champion_version": facts.champion_version,
+    }
+    if before:
+        tags["rtscv.rerun_of"] = before[-1]
+    return registry.open_run(client, model, facts.key, tags)
+
+
+def rectify_window(taken: Taken) -> Rectification:
+    """Run RTSCV, and write down what it showed; the verdict comes last."""
+    monitor, champion, run = taken.monitor, taken.champion, taken.run
+    training = find_training(monitor, taken.client, champion)
+    null = find_baseline(monitor, taken.client, champion, taken.window.interval)
+    _log_inputs(taken, training)
+    estimator = registry.as_estimator(champion, monitor.model.fit)
+    done = rectify(
+        taken.facts, monitor, taken.window, champion.estimator, estimator, training, null
+    )
+    findings = (
+        *champion.findings,
+        *volume_jump(taken.window.rows, _usual_rows(taken)),
+        *done.facts.findings,
+    )
+    done = replace(done, facts=done.facts.model_copy(update={"findings": findings}))
+    _write_rows(taken, done)
+    if done.challenger is not None:
+        example = training.known.features.head(5)
+        saved = registry.save_rectified(
+            taken.client, run.run_id, done.challenger, champion, example
+        )
+        run.set_tags({"rtscv.model_id": saved.model_id, "rtscv.model_sha256": saved.digest})
+    write_facts(run, done.facts)
+    log.info("rectify_window: %s", one_line(done.facts))
+    return done
+
+
+def _log_inputs(taken: Taken, training: Training) -> None:
+    source, window = taken.monitor.source, taken.window
+    taken.run.log_params(taken.monitor.rectify.model_dump(mode="json"))
+    taken.run.log_dataset(
+        "window",
+        "deployment",
+        source=source.path or source.table or "query",
+        digest=window.digest,
+        frame=window.sample,
+        profile={"num_rows": window.rows, "sampled": len(window.sample)},
+    )
+    taken.run.log_dataset(
+        "training",
+        "training",
+        source=training.source,
+        digest=training.digest,
+        frame=training.known.features,
+        profile={"num_rows": len(training.known.labels)},
+    )
+
+
+def _usual_rows(taken: Taken) -> list[int]:
+    """Return the sizes of the windows before this one."""
+    runs = registry.find_runs(taken.client, taken.monitor.model.name, monitor=taken.monitor.name)
+    return [
+        int(run.metrics["window_rows"])
+        for run in runs
+        if run.window_end is not None
+        and run.window_end <= taken.window.interval.start
+        and run.metrics.get("window_rows")
+    ]
+
+
+def write_facts(run: WindowRun, facts: WindowFacts) -> None:
+    """Write the facts as metrics, as tags, and as the file that they are read back from."""
+    run.log_metrics(facts.metrics())
+    run.write_json(VERDICT, facts.model_dump(mode="json"))
+    run.set_tags({"rtscv.verdict": facts.verdict})
+
+
+def read_facts(run: WindowRun) -> WindowFacts:
+    """Read the facts of a run back."""
+    return WindowFacts.model_validate(run.read_json(VERDICT))
+
+
+def _write_rows(taken: Taken, done: Rectification) -> None:
+    """Write scores and places, and those unknown rows and columns that may leave the source."""
+    monitor, run = taken.monitor, taken.run
+    with TemporaryDirectory() as folder:
+        scores = Path(folder, EVIDENCE)
+        np.savez_compressed(
+            scores,
+            unknown=done.evidence.unknown,
+            window_scores=done.evidence.window_scores,
+            known_scores=done.evidence.known_scores,
+            window_points=done.evidence.window_points,
+            reference_points=done.evidence.reference_points,
+            point_labels=done.evidence.point_labels.astype(str),
+            answers=done.answers.astype(str),
+            champion_answers=done.champion_answers.astype(str),
+        )
+        run.write_file(scores)
+        columns = shown_columns(monitor, taken.window.sample)
+        if not columns or not done.evidence.unknown.any() or not monitor.report.max_unknowns:
+            return
+        rows = taken.window.sample[columns][done.evidence.unknown]
+        rows = rows.assign(
+            **{
+                "rtscv.champion_called": done.champion_answers[done.evidence.unknown].astype(str),
+                "rtscv.unknown_score": done.evidence.window_scores[done.evidence.unknown],
+                "rtscv.cluster": _cluster_numbers(done)[done.evidence.unknown],
+            }
+        )
+        if len(rows) > monitor.report.max_unknowns:
+            rows = rows.sample(monitor.report.max_unknowns, random_state=monitor.rectify.seed)
+        unknowns = Path(folder, UNKNOWNS)
+        rows.to_parquet(unknowns, index=False)
+        run.write_file(unknowns)
+
+
+def _cluster_numbers(done: Rectification) -> Any:
+    numbers = np.zeros(len(done.evidence.unknown), dtype=int)
+    for number, cluster in enumerate(done.model.clusters_, start=1):
+        numbers[cluster.rows] = number
+    return numbers
+
+
+def write_report(taken: Taken, done: Rectification) -> WindowFacts:
+    """Compare the columns, and write the page for people; return the facts with the drift."""
+    monitor, run = taken.monitor, taken.run
+    drift = report.compare_columns(done.evidence.window, done.evidence.reference, monitor.drift)
+    facts = done.facts.model_copy(update={"drift": drift})
+    write_facts(run, facts)
+    with TemporaryDirectory() as folder:
+        page = Path(folder, REPORT)
+        # Seconds differ from try to try; the page, and so its digest, must not.
+        timeless = facts.model_copy(update={"timings": {}})
+        digest = report.write_report(timeless, done.evidence, monitor.drift, page)
+        run.write_file(page)
+    run.set_tags({"rtscv.report_sha256": digest})
+    log.info("write_report: %s", _drift_words(facts))
+    return facts
+
+
+def save_report(monitor: Monitor, run_id: str, folder: Path) -> Path:
+    """Bring the report of a run into a local folder."""
+    return WindowRun(registry.connect(monitor.model), run_id).download(REPORT, folder)
+
+
+def _drift_words(facts: WindowFacts) -> str:
+    if facts.drift is None or facts.drift.share is None:
+        return "no column could be compared"
+    return f"{facts.drift.drifted} of {len(facts.drift.columns)} columns moved"
+
+
+def register_challenger(taken: Taken, facts: WindowFacts) -> str:
+    """Register the rectified model, see that it answers, and offer it for review."""
+    client, monitor, run = taken.client, taken.monitor, taken.run
+    _check_champion(taken)
+    model, tags = monitor.model.name, run.tags()
+    named = {name: tags[name] for name in VERSION_TAGS if name in tags}
+    version = registry.register_version(
+        client, model, facts.key, run.run_id, tags["rtscv.model_id"], named=named, description=""
+    )
+    registry.verify_version(client, f"models:/{model}/{version}", digest=tags["rtscv.model_sha256"])
+    links = registry.links(client, run.run_id, model, version)
+    registry.describe_version(client, model, version, describe(facts, links, version))
+    registry.offer_version(client, model, version, alias=monitor.model.alias, blocked=facts.blocked)
+    log.info("register_challenger: version %s of %s", version, model)
+    return version
+
+
+def _check_champion(taken: Taken) -> None:
+    """Stop if the champion is not the one that the window was compared with."""
+    try:
+        now = str(registry.find_champion(taken.client, taken.monitor.model).version)
+    except NotAssessed as error:
+        raise NotAssessed(
+            "champion_gone",
+            f"Version {taken.champion.version}, the champion that this window was compared with, "
+            "is gone. Nothing is offered; set a champion and run the window again.",
+        ) from error
+    if now != taken.champion.version:
+        raise NotAssessed(
+            "stale",
+            f"The champion moved from version {taken.champion.version} to {now} while this window "
+            "was looked at. Nothing is offered; run the window again to compare with the new one.",
+        )

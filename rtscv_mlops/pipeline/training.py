@@ -1,0 +1,53 @@
+"""The champion's training data: from its own run, or from where the monitor says it is."""
+
+import numpy as np
+import pandas as pd
+
+from rtscv_mlops import registry
+from rtscv_mlops.assess import Known
+from rtscv_mlops.config import Monitor
+from rtscv_mlops.errors import TrainingDataError
+from rtscv_mlops.pipeline.rectification import Training
+from rtscv_mlops.registry import Champion, MlflowClient, TrainingData
+from rtscv_mlops.sources import read_reference
+
+BOOLEANS = (
+    "The labels are true and false, and there is no third boolean: a rectified model answers 0 and "
+    "1 for them, and 2 for unknown."
+)
+
+
+def find_training(monitor: Monitor, client: MlflowClient, champion: Champion) -> Training:
+    """Return what the champion was fitted on, checked against the model."""
+    data = _read(monitor, client, champion)
+    findings = (*data.findings, *registry.check_training_data(data.features, data.labels, champion))
+    if np.asarray(data.labels).dtype == bool:
+        findings = (*findings, BOOLEANS)
+    known = _known(data.features, data.labels, champion)
+    _check_unknown_label(known, monitor)
+    holdout = None if data.holdout is None else _known(*data.holdout, champion)
+    return Training(known, data.digest, data.source, holdout, findings)
+
+
+def _read(monitor: Monitor, client: MlflowClient, champion: Champion) -> TrainingData:
+    place = monitor.reference
+    if place is None:
+        return registry.load_training_data(client, champion)
+    table = read_reference(place, champion.columns)
+    source = place.path or place.table or "the query of the monitor's reference"
+    return TrainingData(table.features, table.labels, table.digest, source, findings=table.findings)
+
+
+def _known(features: pd.DataFrame, labels: pd.Series, champion: Champion) -> Known:
+    values = np.asarray(labels)
+    return Known(features, values.astype(int) if values.dtype == bool else values, champion.rows)
+
+
+def _check_unknown_label(known: Known, monitor: Monitor) -> None:
+    """Refuse a class that is called unknown already: nobody could tell the two apart."""
+    if monitor.rectify.unknown_label is None and "unknown" in known.labels.tolist():
+        raise TrainingDataError(
+            "A known class is called 'unknown' already, so unknowns need another name. "
+            "Choose one as rectify.unknown_label.",
+            code="unknown_label_taken",
+        )
