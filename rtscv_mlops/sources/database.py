@@ -28,7 +28,7 @@ from sqlalchemy.exc import (
 from rtscv_mlops.config import TableSettings
 from rtscv_mlops.errors import ConfigError, ServiceError, WindowError
 from rtscv_mlops.sources.parquet import batch_rows
-from rtscv_mlops.sources.times import Span
+from rtscv_mlops.sources.times import Span, is_written_clearly
 from rtscv_mlops.sources.wording import nearest, shown
 
 SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
@@ -189,7 +189,7 @@ def _bounds(
     examples = [row[0] for row in connection.execute(some)]
     if not examples:
         return (sa.false(),)
-    if all(isinstance(value, str) for value in examples):
+    if all(isinstance(value, str) and is_written_clearly(value) for value in examples):
         start, end = span.text_bounds()
         return column >= start, column < end
     if not all(isinstance(value, date) for value in examples):

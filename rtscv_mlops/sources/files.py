@@ -43,10 +43,11 @@ class BadFile(WindowError):
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that was found, as it was when it was found."""
+    """A file that was found, as it was then; `below` is its path in the folder looked through."""
 
     filesystem: Any
     path: str
+    below: str
     format: str
     size: int
     mark: str
@@ -54,7 +55,7 @@ class File:
 
     @property
     def name(self) -> str:
-        """The path as messages show it."""
+        """What messages call the file."""
         return f"the file {self.path}"
 
     def check_unchanged(self) -> None:
@@ -107,16 +108,16 @@ def find_files(settings: TableSettings) -> Found:
         root, entries = _entries(filesystem, path)
     visible = {name: info for name, info in entries.items() if not _is_hidden(name, root)}
     kinds = {name: _format(name, settings, alone=root == name) for name in visible}
-    strangers = [name for name, kind in kinds.items() if kind is None]
+    strangers = ["/".join(_below(name, root)) for name, kind in kinds.items() if kind is None]
     files = [
-        File(filesystem, name, kind, info["size"], _mark(info), _partitions(name, root))
+        _file(filesystem, name, root, kind, info)
         for name, info in sorted(visible.items())
         if (kind := kinds[name]) is not None
     ]
     if not files:
         raise NotAssessed("no_input", f"No Parquet or CSV file matches {address}.")
     _check(files, root, address)
-    ignored = f"{count(len(strangers), 'file')} that are neither Parquet nor CSV were ignored: "
+    ignored = f"Ignored {count(len(strangers), 'file')}, neither Parquet nor CSV: "
     return Found(tuple(files), (f"{ignored}{listed(strangers, 3)}.",) if strangers else ())
 
 
@@ -134,8 +135,8 @@ def without_repeats(files: Iterable[File]) -> Found:
             (repeats if mark in seen else kept).append(file)
             seen.add(mark)
     finding = (
-        f"{count(len(repeats), 'file')} repeat another byte for byte and were counted once: "
-        f"{listed([file.path for file in repeats], 3)}."
+        f"Left out {count(len(repeats), 'file')}, the same byte for byte as another: "
+        f"{listed([file.below for file in repeats], 3)}."
     )
     return Found(tuple(sorted(kept, key=lambda file: file.path)), (finding,) if repeats else ())
 
@@ -172,7 +173,17 @@ def _entries(filesystem: Any, path: str) -> tuple[str, dict[str, dict[str, Any]]
         entries, root = filesystem.find(path, detail=True), path.rstrip("/")
     else:
         return path, {path: filesystem.info(path)}
-    return root, {name: info for name, info in entries.items() if info["type"] == "file"}
+    return root, {name: info for name, info in entries.items() if _is_file(info)}
+
+
+def _is_file(info: Mapping[str, Any]) -> bool:
+    return info["type"] == "file" or bool(info.get("islink"))
+
+
+def _file(filesystem: Any, name: str, root: str, kind: str, info: Mapping[str, Any]) -> File:
+    below = "/".join(_below(name, root)) or name.rpartition("/")[2]
+    partitions = _partitions(name, root)
+    return File(filesystem, name, below, kind, info["size"], _mark(info), partitions)
 
 
 def _below(name: str, root: str) -> list[str]:
@@ -235,11 +246,11 @@ def _check(files: list[File], root: str, address: str) -> None:
 
 def _check_inside(files: list[File], root: Path) -> None:
     """Refuse links that lead out of the folder: data must not choose what else is read."""
-    outside = [file.path for file in files if not Path(file.path).resolve().is_relative_to(root)]
+    outside = [file.below for file in files if not Path(file.path).resolve().is_relative_to(root)]
     if outside:
         raise WindowError(
-            f"{count(len(outside), 'file')} below {root} are links that lead out of it: "
-            f"{listed(outside, 3)}. Replace them by the files, or name their own folder.",
+            f"Links below {root} lead out of it: {listed(outside, 3)}. Replace them by the files, "
+            "or name their own folder.",
             code="outside_root",
         )
 

@@ -29,15 +29,17 @@ def batch_rows(columns: int) -> int:
     return max(1_024, min(65_536, BATCH_VALUES // max(1, columns)))
 
 
-def open_parquet(file: File) -> ds.Dataset:
-    """Return a file as a dataset of its own, or say what is wrong with it."""
+def open_parquet(file: File) -> ds.Fragment:
+    """Return a file that can be read, or say what is wrong with it."""
     _check_marks(file)
     with decoding(file):
-        return ds.dataset(file.path, filesystem=_filesystem(file), format=ds.ParquetFileFormat())
+        fragment = ds.ParquetFileFormat().make_fragment(file.path, _filesystem(file))
+        fragment.ensure_complete_metadata()
+    return fragment
 
 
 def parquet_batches(
-    file: File, dataset: ds.Dataset, names: Sequence[str], condition: Any
+    file: File, fragment: ds.Fragment, names: Sequence[str], condition: Any
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows that meet a condition; little is read ahead, so memory stays small."""
     options = ds.ParquetFragmentScanOptions(
@@ -47,12 +49,11 @@ def parquet_batches(
         page_checksum_verification=True,
     )
     with decoding(file):
-        yield from dataset.to_batches(
+        yield from fragment.to_batches(
             columns=list(names),
             filter=condition,
             batch_size=batch_rows(len(names)),
             batch_readahead=1,
-            fragment_readahead=1,
             fragment_scan_options=options,
             use_threads=False,
         )

@@ -65,15 +65,16 @@ def _open_csv(file: File, settings: TableSettings, budget: Budget) -> Piece:
 
 
 def _open_parquet(file: File, span: Span | None, budget: Budget) -> Piece:
-    dataset = open_parquet(file)
-    names: list[str] = dataset.schema.names
+    fragment = open_parquet(file)
+    schema = fragment.physical_schema
+    names: list[str] = schema.names
     check_names(names, file.name)
-    stored = dict(zip(names, dataset.schema.types, strict=True))
+    stored = dict(zip(names, schema.types, strict=True))
     timed = span is not None and span.column in stored
     condition = pushed_filter(span, stored[span.column], file.name) if span and timed else None
 
     def read(columns: Sequence[str]) -> Batches:
-        return _metered(parquet_batches(file, dataset, columns, condition), budget)
+        return _metered(parquet_batches(file, fragment, columns, condition), budget)
 
     types = {**dict.fromkeys(file.partitions, pa.string()), **stored}
     return Piece(file.name, types, read, _constants(file, names))

@@ -63,7 +63,7 @@ class Reader:
         found = find_files(self.settings)
         distinct = without_repeats(file for file in found.files if not self._is_over(file))
         self.findings += [*found.findings, *distinct.findings]
-        bad = [file.path for file in distinct.files if not self._read_file(file)]
+        bad = [file.below for file in distinct.files if not self._read_file(file)]
         if not bad:
             return
         if len(bad) == len(distinct.files):
@@ -72,8 +72,8 @@ class Reader:
                 "to see why."
             )
         self.findings.append(
-            f"{count(len(bad), 'file')} of {len(distinct.files)} "
-            f"({len(bad) / len(distinct.files):.0%}) cannot be read and was skipped: "
+            f"Skipped {count(len(bad), 'file')} of {len(distinct.files)} "
+            f"({len(bad) / len(distinct.files):.0%}) that cannot be read: "
             f"{listed(bad, 3)}."
         )
 
@@ -148,7 +148,7 @@ class Reader:
 
     def _oddities(self) -> Iterable[str]:
         if self.timeless:
-            yield f"{count(self.timeless, 'row')} without a timestamp belong to no window."
+            yield f"Left out {count(self.timeless, 'row')} without a timestamp."
         if len(self.offsets) > 1:
             offsets = listed(sorted(self.offsets))
             yield f"Timestamps have several offsets, all turned to UTC: {offsets}."

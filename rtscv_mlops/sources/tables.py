@@ -53,8 +53,8 @@ def read_reference(
         labels = reader.column(sample, LABEL)
     if labels.isna().any():
         raise TrainingDataError(
-            f"{count(int(labels.isna().sum()), 'training row')} have no label in column "
-            f"{shown(settings.label)}. Label or remove them."
+            f"Column {shown(settings.label)} gives no label to "
+            f"{count(int(labels.isna().sum()), 'training row')}. Label or remove them."
         )
     return Reference(features, labels, sketch.rows, sketch.digest(), tuple(reader.findings))
 
@@ -87,8 +87,8 @@ def _one_each(labels: pd.Series, keys: pd.Series) -> pd.Series:
     several = pairs.loc[pairs[key].duplicated(), key].unique()
     if len(several):
         raise WindowError(
-            f"{count(len(several), 'key')} have more than one label: {listed(several, 3)}. Keep "
-            "one label per key.",
+            f"Found more than one label for {count(len(several), 'key')}: {listed(several, 3)}. "
+            "Keep one label per key.",
             code="several_labels",
         )
     once = pairs.set_index(key)[labels.name]

@@ -3,6 +3,7 @@
 Knows moments and zones; knows nothing of files and tables.
 """
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -76,6 +77,11 @@ class Placed:
     offsets: frozenset[str]
 
 
+def is_written_clearly(text: str) -> bool:
+    """Tell whether a text is a timestamp of the kind whose order is that of its characters."""
+    return re.match(ISO, text) is not None
+
+
 def pushed_filter(span: Span, kind: pa.DataType, place: str) -> pc.Expression | None:
     """Return a filter for the reader, never narrower than the interval; None where none is safe.
 
@@ -108,9 +114,9 @@ def place_rows(column: pa.Array, span: Span, place: str) -> Placed:
     if pc.any(unclear).as_py():
         local = column.filter(pc.fill_null(unclear, False))
         raise WindowError(
-            f"{count(len(local), 'timestamp')} in column {shown(span.column)} of {place} name no "
-            f"single moment in {span.zone}, since clocks changed then: {listed(_texts(local), 3)}. "
-            "Write timestamps in UTC or with their offset.",
+            f"Column {shown(span.column)} of {place} has {count(len(local), 'timestamp')} with no "
+            f"single moment in {span.zone}, since clocks changed then: "
+            f"{listed(_texts(local), 3)}. Write timestamps in UTC or with their offset.",
             code="unclear_time",
         )
     return Placed(

@@ -43,10 +43,11 @@ class Reading:
     decimal: str = "."
     untyped: bool = False
 
-    def refuse(self, field: Field, bad: pa.Array, why: str, fix: str) -> WindowError:
+    def refuse(self, field: Field, bad: pa.Array, should: str, fix: str) -> WindowError:
         return WindowError(
-            f"{count(len(bad), 'value')} of column {shown(field.name)} in {self.place} {why}, "
-            f"like {listed(bad[:3].to_pylist())}. {fix}",
+            f"Column {shown(field.name)} of {self.place} should hold {should}, but "
+            f"{count(len(bad), 'value')} cannot be read as such, like "
+            f"{listed(bad[:3].to_pylist())}. {fix}",
             code="bad_values",
         )
 
@@ -130,8 +131,8 @@ def _float_from_number(column: pa.Array, field: Field, reading: Reading) -> pa.A
         raise reading.refuse(
             field,
             column.filter(pc.fill_null(infinite, False)),
-            "are infinite",
-            "Most models refuse them; correct the source, or store missing values instead.",
+            "finite numbers",
+            "Most models refuse infinite ones; correct the source, or store a gap instead.",
         )
     return pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
 
@@ -140,19 +141,15 @@ def _float_from_integer(column: pa.Array, field: Field, reading: Reading) -> pa.
     try:
         return column.cast(pa.float64())
     except pa.ArrowInvalid as error:
-        beyond = pc.or_(pc.greater(column, EXACT), _less(column, -EXACT))
+        beyond = pc.greater(column, pa.scalar(EXACT, column.type))
+        if kinds.is_signed_integer(column.type):
+            beyond = pc.or_(beyond, pc.less(column, -EXACT))
         raise reading.refuse(
             field,
             column.filter(pc.fill_null(beyond, False)),
-            "are too large for a float to keep every digit",
+            "numbers that a float keeps exactly",
             "Store them as text if they are identifiers, and train the model on text.",
         ) from error
-
-
-def _less(column: pa.Array, bound: int) -> pa.Array:
-    if kinds.is_unsigned_integer(column.type):
-        return pa.array(np.zeros(len(column), dtype=bool))
-    return pc.less(column, bound)
 
 
 def _integer_from_integer(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
@@ -160,12 +157,13 @@ def _integer_from_integer(column: pa.Array, field: Field, reading: Reading) -> p
         return column.cast(pa.int64())
     except pa.ArrowInvalid as error:
         beyond = pc.greater(column, pa.scalar(2**63 - 1, pa.uint64()))
-        raise reading.refuse(
-            field,
-            column.filter(pc.fill_null(beyond, False)),
-            "are above 2**63 - 1",
-            "Store them as text if they are identifiers.",
-        ) from error
+        raise _too_large(column.filter(pc.fill_null(beyond, False)), field, reading) from error
+
+
+def _too_large(bad: pa.Array, field: Field, reading: Reading) -> WindowError:
+    return reading.refuse(
+        field, bad, "whole numbers below 2**63", "Store them as text if they are identifiers."
+    )
 
 
 def _integer_from_number(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
@@ -177,7 +175,7 @@ def _integer_from_number(column: pa.Array, field: Field, reading: Reading) -> pa
         raise reading.refuse(
             field,
             numbers.filter(pc.fill_null(not_whole, False)),
-            "are no exact whole numbers, which the model was taught",
+            "exact whole numbers",
             "Check the unit of the source, or train the model on floats.",
         )
     return numbers.cast(pa.int64())
@@ -208,17 +206,20 @@ def _float_from_text(column: pa.Array, field: Field, reading: Reading) -> pa.Arr
 
 
 def _integer_from_text(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    digits = pc.all(pc.match_substring_regex(column, r"^[+-]?\d{1,18}$")).as_py()
-    if digits is not False:
-        return pc.replace_substring_regex(column, r"^\+", "").cast(pa.int64())
-    return _integer_from_number(_float_from_text(column, field, reading), field, reading)
+    if pc.all(pc.match_substring_regex(column, r"^[+-]?\d+$")).as_py() is False:
+        return _integer_from_number(_float_from_text(column, field, reading), field, reading)
+    digits = pc.replace_substring_regex(column, r"^\+", "")
+    try:
+        return digits.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise _too_large(_failing(digits, pa.int64()), field, reading) from error
 
 
 def _no_numbers(bad: pa.Array, field: Field, reading: Reading) -> WindowError:
     return reading.refuse(
         field,
         bad,
-        "are no numbers",
+        "numbers",
         "If they mean missing, list them in `csv.null_values:`; a decimal comma is "
         "`csv.decimal:`; otherwise correct the source.",
     )
@@ -255,7 +256,7 @@ def _no_truths(bad: pa.Array, field: Field, reading: Reading) -> WindowError:
     return reading.refuse(
         field,
         bad,
-        "are neither true nor false",
+        "true or false",
         "Write true, false, 1 or 0, or correct the source.",
     )
 
@@ -289,7 +290,7 @@ def _datetime_from_text(column: pa.Array, field: Field, reading: Reading) -> pa.
         )
     except ValueError as error:
         raise reading.refuse(
-            field, column.drop_null(), "are not all dates", "Write them like 2026-01-05T13:00:00."
+            field, column.drop_null(), "dates", "Write them like 2026-01-05T13:00:00."
         ) from error
 
 

@@ -78,7 +78,7 @@ def _findings(
     read = {source.timestamp, source.key, source.label, *(column.name for column in columns)}
     extra = [name for name in names if name not in read]
     if extra:
-        yield f"{count(len(extra), 'column')} that the model does not need: {listed(extra, 3)}."
+        yield f"Ignored {count(len(extra), 'column')} beside the model's: {listed(extra, 3)}."
     absent = [column.name for column in columns if column.name not in names]
     if absent:
         yield f"Optional columns are absent and read as missing: {listed(absent, 3)}."
@@ -95,6 +95,6 @@ def _dull(features: pd.DataFrame) -> Iterator[str]:
         name for name in features if name not in empty and features[name].nunique(dropna=False) == 1
     ]
     if empty:
-        yield f"{count(len(empty), 'column')} without a single value: {listed(empty, 3)}."
+        yield f"Found {count(len(empty), 'column')} without any value: {listed(empty, 3)}."
     if constant:
-        yield f"{count(len(constant), 'column')} with one value only: {listed(constant, 3)}."
+        yield f"Found {count(len(constant), 'column')} with one value only: {listed(constant, 3)}."
