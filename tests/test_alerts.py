@@ -346,6 +346,7 @@ def test_names_cannot_change_an_alert(text):
 
     assert len(alert.subject.splitlines()) == 1
     assert len(alert.text.splitlines()) == len(hostile_alert("cat").text.splitlines())
+    assert alert.text.count("- group ") == 5
     assert len(alert.subject) < 200
     assert len(json.dumps(alert.payload())) < 10_000
     written = alert.subject + alert.text.replace(LINKS["run"], "")

@@ -179,7 +179,7 @@ def test_rates_carry_their_interval():
     ("known", "blocked"),
     [
         (("cat", 100, 0.95, 0.80), True),
-        (("cat", 100, 0.95, 0.90), False),  # equal to the limit, though not in binary
+        (("cat", 100, 1.0, 0.95), False),  # equal to the limit, though not in binary
         (("cat", 100, 0.95, 0.89), True),
         (("cat", 100, 0.90, 0.95), False),
         (("cat", 10, 0.9, 0.8), False),  # one row
@@ -310,8 +310,10 @@ def test_a_quiet_window_asks_nothing():
 def test_data_stays_text_on_the_page(text):
     """Whatever a label or column is called, the page has the shape it has for a harmless name."""
     hostile = describe(window_facts(text, many=1), LINKS)
+    harmless = describe(window_facts("cat", many=1), LINKS)
 
-    assert shape(hostile) == shape(describe(window_facts("cat", many=1), LINKS))
+    assert shape(hostile) == shape(harmless)
+    assert hostile.count("|") == harmless.count("|")
     assert "{{" not in hostile
     assert "{%" not in hostile
 
@@ -322,6 +324,20 @@ def test_data_is_still_readable(text):
     shown = "".join(token.content for token in page(f"x {review.markdown(text, 500)}")[2:-1])
 
     assert shown.replace("\u200b", "") == f"x {' '.join(text.split())}"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_renderer_finds_an_address_in_data(text):
+    """Also one that decodes first and looks for bare addresses then finds none."""
+    decoded = unescape(review.markdown(text, 500))
+
+    assert not re.search(r"https?://\w|www\.|\w@\w", decoded)
+
+
+def test_a_name_of_nothing_is_shown():
+    """A label of invisible characters leaves no hole in the page."""
+    assert review.plain("right\u202eleft\u200b\u2066\ud800") == "rightleft"
+    assert review.markdown("\u200b\x00") == "(no text)"
 
 
 @pytest.mark.parametrize(

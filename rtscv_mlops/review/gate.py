@@ -10,7 +10,7 @@ from rtscv_mlops.review.words import counted, percent, plain
 
 REVIEW_TAG = "rtscv.review"
 FEWEST_LOST_ROWS = 2
-# Recalls are quotients: 0.95 - 0.9 is a little more than 0.05 in binary.
+# Recalls are quotients: 1 - 0.95 is a little more than 0.05 in binary.
 ROUNDING = 1e-9
 
 
