@@ -202,7 +202,9 @@ def _write_rows(example: Any, folder: Path) -> str:
     if example is None:
         return ""
     if isinstance(example, pd.DataFrame):
-        example.to_parquet(folder / "rows.parquet")
+        # A signature knows no categories: users of the model send them as text.
+        categories = example.select_dtypes("category").columns
+        example.astype(dict.fromkeys(categories, str)).to_parquet(folder / "rows.parquet")
         return str(folder / "rows.parquet")
     np.save(folder / "rows.npy", example, allow_pickle=False)
     return str(folder / "rows.npy")

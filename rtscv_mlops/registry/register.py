@@ -219,7 +219,7 @@ def _log_data(client: MlflowClient, run_id: str, data: _Labelled, context: str) 
         digest=digest[:DIGEST_LENGTH],
         # Of all kinds of source, MLflow follows an address on a run by this one only.
         source_type="local",
-        source=json.dumps({"uri": f"runs:/{run_id}/{context}/{digest}.parquet"}),
+        source=json.dumps({"uri": f"runs:/{run_id}/{training.data_path(context, digest)}"}),
         schema=described["schema"],
         profile=described["profile"],
     )

@@ -18,7 +18,7 @@ import pandas as pd
 from mlflow.data.dataset_source import DatasetSource
 from mlflow.data.filesystem_dataset_source import FileSystemDatasetSource
 from mlflow.data.pandas_dataset import from_pandas
-from mlflow.entities import DatasetInput
+from mlflow.entities import Dataset, DatasetInput
 from mlflow.tracking import MlflowClient
 from pyarrow.lib import ArrowException  # type: ignore[import-untyped]
 from sklearn.utils.multiclass import type_of_target
@@ -113,7 +113,7 @@ def _read_input(client: MlflowClient, given: DatasetInput, champion: Champion) -
     tags, dataset = _tags(given), given.dataset
     what = f"The dataset {dataset.name!r} of {champion}"
     with TemporaryDirectory(prefix="rtscv-data-") as folder:
-        path = _fetch(client, dataset, Path(folder), what)
+        path = _fetch(client, _source(given, champion), Path(folder), what)
         digest = file_digest(path)
         if SHA256 in tags and digest != tags[SHA256]:
             raise _changed(what, f"its SHA-256 is {digest[:12]}, not {tags[SHA256][:12]}")
@@ -135,11 +135,28 @@ def _changed(what: str, how: str) -> TrainingDataError:
 # -- files
 
 
-def _fetch(client: MlflowClient, dataset: Any, folder: Path, what: str) -> Path:
+def data_path(context: str, digest: str) -> str:
+    """Return where on its run `log_champion` keeps a table."""
+    return f"{context}/{digest}.parquet"
+
+
+def _source(given: DatasetInput, champion: Champion) -> Dataset:
+    """Return the dataset with the address of its rows.
+
+    MLflow notes one address for all equal datasets of an experiment, which may be that of an older
+    champion's run. What `log_champion` logged is on the champion's own run as well.
+    """
+    tags, dataset = _tags(given), given.dataset
+    if SHA256 not in tags:
+        return dataset
+    address = f"runs:/{champion.run_id}/{data_path(tags[CONTEXT], tags[SHA256])}"
+    return Dataset(dataset.name, dataset.digest, "local", json.dumps({"uri": address}))
+
+
+def _fetch(client: MlflowClient, dataset: Dataset, folder: Path, what: str) -> Path:
     """Bring the dataset's one file here."""
     try:
-        source = mlflow.data.get_source(dataset)
-        path = Path(_download(client, source, folder))
+        path = Path(_download(client, mlflow.data.get_source(dataset), folder))
     except Exception as error:  # each kind of source fails in its own library's way
         raise TrainingDataError(
             f"{what} cannot be fetched from its source {_short(dataset.source)} "
@@ -195,7 +212,7 @@ def _read_table(path: Path, what: str) -> pd.DataFrame:
     )
 
 
-def _compare(dataset: Any, frame: pd.DataFrame, digest: str, what: str) -> tuple[str, ...]:
+def _compare(dataset: Dataset, frame: pd.DataFrame, digest: str, what: str) -> tuple[str, ...]:
     """Compare rows with what MLflow noted of them; say so where that proves nothing."""
     noted = json.loads(dataset.profile or "{}").get("num_rows")
     if noted is not None and noted != len(frame):
