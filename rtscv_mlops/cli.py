@@ -72,6 +72,7 @@ def main() -> None:
     # MLflow and Evidently report usage to their makers unless told not to.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("DO_NOT_TRACK", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     try:
         app()
     except RtscvError as error:

@@ -75,7 +75,7 @@ def package(tmp_path):
     [
         ("errors.py", "from rtscv_mlops.config import Settings", "errors imports config"),
         ("window.py", "import rtscv_mlops.config", "window imports config"),
-        ("review.py", "from .rectify import RTSCVClassifier", "review imports rectify"),
+        ("review.py", "from .assess import make_cards", "review imports assess"),
         ("rectify/search.py", "from .. import registry", "rectify imports registry"),
         ("rectify/search.py", "from ..report import page", "rectify imports report"),
         ("config.py", "def f():\n    from rtscv_mlops import cli", "config imports cli"),
