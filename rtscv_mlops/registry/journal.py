@@ -1,0 +1,218 @@
+"""The append-only record of what was decided about a model, sealed by a chain of hashes.
+
+An entry is a claim on the next number in the model's ledger, so that of two writers who read the
+same past one has to read again. Every rule about reviews and champions is a rule about that past.
+Knows entries and their order; knows nothing of aliases.
+"""
+
+import json
+import random
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+from rtscv_mlops.errors import ReviewError, ServiceError
+from rtscv_mlops.registry.ledger import Ledger
+from rtscv_mlops.registry.window_run import WindowRun
+
+APPROVED, REJECTED = "approved", "rejected"
+SUPERSEDED, EXPIRED, BLOCKED = "superseded", "expired", "blocked"
+OUTCOMES = (APPROVED, REJECTED, SUPERSEDED, EXPIRED, BLOCKED)
+PROMOTED, ROLLED_BACK = "promoted", "rolled_back"
+MOVES = (PROMOTED, ROLLED_BACK)
+
+PREFIX = "record."
+COPIES = "decisions"
+NAME_LIMIT = 200
+REASON_LIMIT = 1500
+MOST_LOSSES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What somebody wants to have recorded; `key` tells two versions of one number apart."""
+
+    kind: str
+    version: str
+    key: str
+    who: str
+    reason: str
+    details: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Entry):
+    """An entry as it is kept; `text` is what the next record's `previous` is the hash of."""
+
+    number: int = 0
+    at: str = ""
+    previous: str = ""
+    text: str = ""
+
+    @property
+    def digest(self) -> str:
+        return sha256(self.text.encode()).hexdigest()
+
+    def __str__(self) -> str:
+        reason = f": {self.reason}" if self.reason else ""
+        return f"version {self.version} {self.kind} by {self.who} at {self.at}{reason}"
+
+
+def read_records(ledger: Ledger) -> list[Record]:
+    """Return every record, oldest first."""
+    return [_parse(number, text) for number, text in _texts(ledger).items()]
+
+
+def append(ledger: Ledger, propose: Callable[[list[Record]], Entry | None]) -> list[Record]:
+    """Record what `propose` makes of the past, and return the past with it.
+
+    If a rival is first, `propose` is asked again about the new past. It returns None if there is
+    nothing to record, and raises if what was wanted cannot be done any more.
+    """
+    for _ in range(MOST_LOSSES):
+        records = read_records(ledger)
+        try:
+            entry = propose(records)
+        except ReviewError:
+            # A refusal counts if the past that it came from is still all of it.
+            if len(read_records(ledger)) == len(records):
+                raise
+            continue
+        if entry is not None:
+            record = _sealed(entry, records)
+            if ledger.claim(_name(record.number), record.text) != record.text:
+                time.sleep(random.uniform(0, 0.05))
+                continue
+            _keep_reason(ledger, entry, record)
+            records = [*records, record]
+        _keep_copies(ledger, records)
+        return records
+    raise ServiceError(
+        f"{MOST_LOSSES} others were faster to record something about {ledger.model!r}. Try again.",
+        code="busy",
+    )
+
+
+def outcome(records: list[Record], version: str, key: str) -> Record | None:
+    """Return how the review of a version ended; None while it is open."""
+    for record in records:
+        if record.kind in OUTCOMES and (record.version, record.key) == (version, key):
+            return record
+    return None
+
+
+def last_move(records: list[Record]) -> Record | None:
+    """Return the last time that the champion was moved."""
+    return next((record for record in reversed(records) if record.kind in MOVES), None)
+
+
+def find_damage(ledger: Ledger) -> list[str]:
+    """Check the chain and the copies; return a sentence for each record that does not fit."""
+    texts = _texts(ledger)
+    damage = [f"Record {number} is gone." for number in _missing(texts)]
+    for number, text in texts.items():
+        before = texts.get(number - 1)
+        try:
+            record = _parse(number, text)
+        except ServiceError as error:
+            damage.append(str(error))
+            continue
+        if before is not None and record.previous != sha256(before.encode()).hexdigest():
+            damage.append(f"Record {number - 1} was changed after record {number} sealed it.")
+    return damage + _damaged_copies(ledger, texts)
+
+
+def _texts(ledger: Ledger) -> dict[int, str]:
+    numbered = {
+        int(name.removeprefix(PREFIX)): text
+        for name, text in ledger.claims().items()
+        if name.startswith(PREFIX)
+    }
+    return dict(sorted(numbered.items()))
+
+
+def _missing(texts: Mapping[int, str]) -> list[int]:
+    return [number for number in range(1, max(texts, default=0)) if number not in texts]
+
+
+def _name(number: int) -> str:
+    return f"{PREFIX}{number:06d}"
+
+
+def _sealed(entry: Entry, records: list[Record]) -> Record:
+    previous = records[-1] if records else None
+    number = previous.number + 1 if previous else 1
+    content = {
+        "number": number,
+        "previous": previous.digest if previous else "",
+        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        # Two rivals never write the same text, so that only one of them can think it has won.
+        "writer": uuid.uuid4().hex,
+        "kind": entry.kind,
+        "version": entry.version,
+        "key": entry.key,
+        "who": shortened(entry.who, NAME_LIMIT),
+        "reason": shortened(entry.reason, REASON_LIMIT),
+        "details": dict(entry.details),
+    }
+    return _parse(number, json.dumps(content, ensure_ascii=False, sort_keys=True))
+
+
+def _parse(number: int, text: str) -> Record:
+    try:
+        content = json.loads(text)
+        del content["writer"]
+        if content.pop("number") != number:
+            raise ValueError("it has another number")
+        return Record(**content, number=number, text=text)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ServiceError(
+            f"Record {number} of the ledger cannot be read: {error}. Somebody changed it.",
+            code="record_damaged",
+        ) from error
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return foreign text without what databases refuse, and no longer than a limit."""
+    shown = "".join(sign for sign in text if sign.isprintable() or sign in "\n\t")
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def _keep_reason(ledger: Ledger, entry: Entry, record: Record) -> None:
+    if record.reason != entry.reason:
+        WindowRun(ledger.client, ledger.run_id).write_text(
+            f"{COPIES}/{record.number:06d}.reason.txt", entry.reason
+        )
+
+
+def _keep_copies(ledger: Ledger, records: list[Record]) -> None:
+    """Write records as files too: for people to read, and to check the newest ones against."""
+    run = WindowRun(ledger.client, ledger.run_id)
+    kept = run.list_artifacts(COPIES)
+    for record in records:
+        name = _copy(record.number)
+        if name not in kept:
+            run.write_text(name, record.text)
+
+
+def _copy(number: int) -> str:
+    return f"{COPIES}/{number:06d}.json"
+
+
+def _damaged_copies(ledger: Ledger, texts: Mapping[int, str]) -> list[str]:
+    run = WindowRun(ledger.client, ledger.run_id)
+    kept = run.list_artifacts(COPIES)
+    damage = []
+    with tempfile.TemporaryDirectory() as folder:
+        copies = run.download(COPIES, folder) if kept else Path(folder)
+        for number, text in texts.items():
+            if _copy(number) not in kept:
+                damage.append(f"The copy of record {number} is gone.")
+            elif (copies / f"{number:06d}.json").read_bytes() != text.encode():
+                damage.append(f"Record {number} and its copy differ.")
+    return damage

@@ -1,0 +1,35 @@
+"""Names of the tags that we write, on runs and on model versions alike.
+
+Knows names only.
+"""
+
+KIND = "rtscv.kind"
+MODEL = "rtscv.model"
+LEDGER = "rtscv.ledger"
+DUPLICATE_OF = "rtscv.duplicate_of"
+
+KEY = "rtscv.key"
+MONITOR = "rtscv.monitor"
+WINDOW = "rtscv.window"
+WINDOW_START = "rtscv.window_start"
+WINDOW_END = "rtscv.window_end"
+CHAMPION_VERSION = "rtscv.champion_version"
+VERSION = "rtscv.version"
+VERDICT = "rtscv.verdict"
+STATE = "rtscv.state"
+ERROR = "rtscv.error"
+ALERT = "rtscv.alert"
+BASELINE = "rtscv.baseline"
+RERUN_OF = "rtscv.rerun_of"
+REPORT_SHA256 = "rtscv.report_sha256"
+MODEL_SHA256 = "rtscv.model_sha256"
+
+REVIEW = "rtscv.review"
+BLOCKED = "rtscv.blocked"
+SUPERSEDED_BY = "rtscv.superseded_by"
+REVIEWER = "rtscv.reviewer"
+REASON = "rtscv.reason"
+DECIDED_AT = "rtscv.decided_at"
+
+COMPLETE = "complete"
+FAILED = "failed"
