@@ -12,7 +12,11 @@ from moto.server import ThreadedMotoServer
 
 from rtscv_mlops.window import Column, Interval
 
-STORE_OPTIONS = {"endpoint_url_env": "TEST_STORE_URL", "secret_env": "TEST_STORE_SECRET"}
+STORE_OPTIONS = {
+    "endpoint_url_env": "TEST_STORE_URL",
+    "key_env": "TEST_STORE_KEY",
+    "secret_env": "TEST_STORE_SECRET",
+}
 STORE_SECRET = "canary-store-secret"
 
 
@@ -56,10 +60,13 @@ def object_store(object_store_address, monkeypatch) -> Iterator[s3fs.S3FileSyste
     """An S3 server with an empty bucket `served`; its options are `STORE_OPTIONS`."""
     monkeypatch.setenv("TEST_STORE_URL", object_store_address)
     monkeypatch.setenv("TEST_STORE_SECRET", STORE_SECRET)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tester")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", STORE_SECRET)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    store = s3fs.S3FileSystem(endpoint_url=object_store_address, skip_instance_cache=True)
+    monkeypatch.setenv("TEST_STORE_KEY", "tester")
+    store = s3fs.S3FileSystem(
+        endpoint_url=object_store_address,
+        key="tester",
+        secret=STORE_SECRET,
+        skip_instance_cache=True,
+    )
     store.mkdir("served")
     yield store
     store.invalidate_cache()

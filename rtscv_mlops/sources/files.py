@@ -148,10 +148,9 @@ def _open(address: str, settings: TableSettings) -> tuple[Any, str]:
             f"`path:` {address} is of a kind that is not read. Use a local path, s3://, gs:// or "
             "abfs://."
         )
+    options = resolve_storage_options(settings.storage_options)
     try:
-        filesystem, path = fsspec.url_to_fs(
-            address, **resolve_storage_options(settings.storage_options)
-        )
+        filesystem, path = fsspec.url_to_fs(address, **options)
     except ImportError as error:
         raise ConfigError(
             f"Reading {scheme}:// needs a package that is not installed: {error}"

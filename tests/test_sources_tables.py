@@ -1,0 +1,164 @@
+"""Training data and late labels, and a first look at a source."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rtscv_mlops.config import LabelSettings, ReferenceSettings, SourceSettings
+from rtscv_mlops.errors import NotAssessed, TrainingDataError, WindowError
+from rtscv_mlops.sources import peek, read_labels, read_reference
+from rtscv_mlops.window import Column
+from tests.services import COLUMNS, traffic
+
+
+def reference(path, columns=COLUMNS, *, max_rows=None, seed=0, **settings):
+    given = {"label": "class", **settings}
+    return read_reference(
+        ReferenceSettings(path=str(path), **given), columns, max_rows=max_rows, seed=seed
+    )
+
+
+def test_training_data_is_read_whole(tmp_path):
+    """Features in the model's order, labels beside them, and a digest that order cannot change."""
+    rows = traffic()
+    rows.to_parquet(tmp_path / "a.parquet")
+    rows[::-1].to_csv(tmp_path / "a.csv", index=False)
+
+    first, second = reference(tmp_path / "a.parquet"), reference(tmp_path / "a.csv")
+
+    assert list(first.features) == [column.name for column in COLUMNS]
+    joined = first.features.assign(label=first.labels)
+    expected = rows[[*first.features, "class"]].set_axis(joined.columns, axis=1)
+    order = list(joined.columns)
+    pd.testing.assert_frame_equal(
+        joined.sort_values(order, ignore_index=True), expected.sort_values(order, ignore_index=True)
+    )
+    assert first.digest == second.digest
+    pd.testing.assert_frame_equal(first.features, second.features)
+    pd.testing.assert_series_equal(first.labels, second.labels)
+
+
+def test_large_training_data_can_be_sampled(tmp_path):
+    """The sample is capped; rows and digest are still those of everything."""
+    traffic().to_parquet(tmp_path / "a.parquet")
+
+    whole, some = reference(tmp_path / "a.parquet"), reference(tmp_path / "a.parquet", max_rows=50)
+
+    assert (len(some.features), len(some.labels), some.rows) == (50, 50, 300)
+    assert some.digest == whole.digest
+
+
+@pytest.mark.parametrize(
+    ("labels", "dtype"),
+    [([0, 1, 2], "int64"), ([True, False, True], "bool"), (["a", "b", "007"], "str")],
+)
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_labels_keep_their_type(tmp_path, labels, dtype, suffix):
+    """Whole numbers, truth values and texts arrive as such; CSV has no truth values."""
+    rows = traffic(3).assign(**{"class": labels})
+    path = tmp_path / f"a.{suffix}"
+    rows.to_csv(path, index=False) if suffix == "csv" else rows.to_parquet(path)
+
+    found = reference(path).labels
+
+    expected = "str" if (suffix, dtype) == ("csv", "bool") else dtype
+    assert found.dtype == expected
+    assert set(found.astype(str)) == {str(label) for label in labels}
+
+
+def test_training_data_that_changed_is_refused(tmp_path):
+    """The expected digest passes; another one is an error that shows both."""
+    traffic().to_parquet(tmp_path / "a.parquet")
+    digest = reference(tmp_path / "a.parquet").digest
+    assert reference(tmp_path / "a.parquet", digest=digest).rows == 300
+
+    traffic(301).to_parquet(tmp_path / "a.parquet")
+
+    with pytest.raises(TrainingDataError, match=f"expected {digest}") as refusal:
+        reference(tmp_path / "a.parquet", digest=digest)
+    assert refusal.value.code == "training_data_changed"
+
+
+def test_failures_are_named_after_the_training_data(tmp_path):
+    """Nobody looks for a fault in the window when the training data has it."""
+    with pytest.raises(TrainingDataError, match="is missing") as refusal:
+        reference(tmp_path / "absent.parquet")
+    assert refusal.value.code == "training_data_missing"
+
+    traffic(0).to_parquet(tmp_path / "empty.parquet")
+    with pytest.raises(TrainingDataError, match="has no rows"):
+        reference(tmp_path / "empty.parquet")
+
+    traffic(3).drop(columns="amount").to_parquet(tmp_path / "less.parquet")
+    with pytest.raises(TrainingDataError, match="lacks 1 column"):
+        reference(tmp_path / "less.parquet")
+
+    traffic(3).assign(**{"class": ["a", None, "b"]}).to_parquet(tmp_path / "gap.parquet")
+    with pytest.raises(TrainingDataError, match="no label to 1 training row"):
+        reference(tmp_path / "gap.parquet")
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_late_labels_are_found_by_key(tmp_path, suffix):
+    """Labels of the asked keys, as far as they have arrived, indexed by the asked keys."""
+    labels = pd.DataFrame({"id": np.arange(1_000), "truth": np.arange(1_000) % 3})
+    labels = labels[labels["id"] != 7]
+    path = tmp_path / f"labels.{suffix}"
+    labels.to_csv(path, index=False) if suffix == "csv" else labels.to_parquet(path)
+
+    found = read_labels(
+        LabelSettings(path=str(path), key="id", label="truth"), pd.Series([5, 7, 998, 5000])
+    )
+
+    assert found.sort_index().to_dict() == {5: 2, 998: 2}
+    assert found.index.dtype == "int64"
+
+
+def test_late_labels_may_repeat_but_not_differ(tmp_path):
+    """The same label twice is one label; two labels for a key are refused."""
+    settings = LabelSettings(path=f"{tmp_path}/labels.csv", key="id", label="truth")
+    (tmp_path / "labels.csv").write_text("id,truth\na,cat\na,cat\nb,dog\nb,\nc,cat\n")
+    assert read_labels(settings, pd.Series(["a", "b"])).to_dict() == {"a": "cat", "b": "dog"}
+
+    (tmp_path / "labels.csv").write_text("id,truth\na,cat\na,dog\n")
+    with pytest.raises(WindowError, match="more than one label for 1 key: 'a'"):
+        read_labels(settings, pd.Series(["a", "b"]))
+
+
+def test_no_label_has_arrived(tmp_path):
+    """Too early is an outcome, not an error."""
+    (tmp_path / "labels.csv").write_text("id,truth\na,cat\n")
+    settings = LabelSettings(path=f"{tmp_path}/labels.csv", key="id", label="truth")
+
+    with pytest.raises(NotAssessed, match="No label has arrived") as outcome:
+        read_labels(settings, pd.Series(["x"]))
+    assert outcome.value.code == "no_labels"
+
+
+def test_a_look_at_many_files(tmp_path):
+    """Footers of a few files estimate the rows of many; the first and last row are found."""
+    for day in range(1, 31):
+        traffic(20, f"2026-01-{day:02d}", "1h").to_parquet(tmp_path / f"{day:02d}.parquet")
+    source = SourceSettings(path=str(tmp_path), timestamp="served_at")
+
+    seen = peek(source, COLUMNS)
+
+    assert (len(seen.files), seen.exact) == (30, False)
+    assert seen.rows == pytest.approx(600, rel=0.05)
+    assert (str(seen.first)[:13], str(seen.last)[:13]) == ("2026-01-01 00", "2026-01-30 19")
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_a_look_finds_what_would_stop_a_run(tmp_path, suffix):
+    """Missing columns and times without a zone are told before the first run."""
+    rows = traffic(5)
+    rows["served_at"] = rows["served_at"].dt.tz_localize(None)
+    path = tmp_path / f"a.{suffix}"
+    rows.to_csv(path, index=False) if suffix == "csv" else rows.to_parquet(path)
+
+    with pytest.raises(WindowError, match="Set `timezone:`"):
+        peek(SourceSettings(path=str(path), timestamp="served_at"))
+    source = SourceSettings(path=str(path), timestamp="served_at", timezone="UTC")
+    assert set(peek(source, COLUMNS).columns) == set(rows)
+    with pytest.raises(WindowError, match="lacks 1 column"):
+        peek(source, [Column("absent", "text")])
