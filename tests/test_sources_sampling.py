@@ -113,3 +113,13 @@ def test_long_streams_keep_little():
     assert sketch.rows == 200_000
     assert sketch.copies() == 100_000
     assert len(sketch.sample()) == 100
+
+
+def test_crowds_are_told():
+    """Where one row is half of a stream too long to keep, the sample's fault has a number."""
+    crowd, others = np.zeros(50_000, dtype=int), np.arange(1, 50_001)
+
+    assert sketched([np.concatenate([crowd, others])], 1_000).crowding() == pytest.approx(0.5, 0.02)
+    assert sketched([np.arange(100_000)], 1_000).crowding() == 0
+    assert sketched([np.repeat(np.arange(10_000), 10)], 1_000).crowding() < 0.01
+    assert sketched([np.concatenate([crowd, others])], 60_000).crowding() == 0

@@ -221,6 +221,20 @@ def test_copies_are_counted(tmp_path):
     assert len(read(tmp_path / "b.parquet", max_rows=50).sample) == 50
 
 
+def test_a_crowd_that_the_sample_misses_is_told(tmp_path):
+    """Half of a large window is one row; a key tells its copies apart, and the sample is right."""
+    rows = traffic(4_000, every="1s")
+    crowd = pd.concat([rows[:1]] * 4_000).assign(request=np.arange(5_000, 9_000))
+    pd.concat([rows, crowd]).to_parquet(tmp_path / "a.parquet")
+
+    without, with_key = (read(tmp_path, max_rows=500, key=key) for key in (None, "request"))
+
+    assert any("About 50%" in finding or "About 49%" in finding for finding in without.findings)
+    assert not any("repeat" in finding for finding in with_key.findings)
+    share = (with_key.sample["amount"] == rows["amount"][0]).mean()
+    assert 0.4 < share < 0.6
+
+
 def test_partition_columns_are_columns(tmp_path):
     """What only a folder's name says is read in the type that the model wants."""
     for month in ("01", "__HIVE_DEFAULT_PARTITION__"):

@@ -4,8 +4,12 @@ Knows frames; knows nothing of where they come from.
 
 Each row has a hash of its content. The sketch keeps the smallest distinct hashes, as many as rows
 are asked for, with the number of times that each was seen. A hash that is among the smallest at
-the end was so from its first appearance, so these numbers are exact, and rows that repeat are
-neither more nor less likely to be drawn than others.
+the end was so from its first appearance, so these numbers are exact. The sample is drawn from the
+kept rows, each as often as it was seen.
+
+Every row is then equally likely to be drawn if all distinct rows are kept, or if rows do not
+repeat. If they repeat *and* not all are kept, few contents that make up much of the stream are
+drawn too seldom, since each content is kept or not as one; `crowding` tells how much that is.
 """
 
 import hashlib
@@ -18,6 +22,7 @@ import pandas as pd
 Hashes = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.int64]
 LARGEST = np.uint64(2**64 - 1)
+BUCKETS = 2**14
 
 
 @dataclass(slots=True)
@@ -31,6 +36,7 @@ class Sketch:
     sums: list[int] = field(default_factory=lambda: [0, 0])
     pending: list[tuple[Hashes, Counts, pd.DataFrame]] = field(default_factory=list)
     waiting: int = 0
+    buckets: Counts = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))
 
     def part(self) -> "Sketch":
         """Return an empty sketch for rows that may have to be forgotten again."""
@@ -41,6 +47,8 @@ class Sketch:
         content: Hashes = np.asarray(pd.util.hash_pandas_object(frame, index=False), np.uint64)
         self.rows += len(frame)
         self._sum(int(content.sum(dtype=np.uint64)), int(_mixed(content, 0).sum(dtype=np.uint64)))
+        places = (content % np.uint64(BUCKETS)).astype(np.int64)
+        self.buckets += np.bincount(places, minlength=BUCKETS)
         hashes = _mixed(content, 1 + self.seed)
         near = np.flatnonzero(hashes <= self.limit)
         distinct, first, counts = np.unique(hashes[near], return_index=True, return_counts=True)
@@ -50,12 +58,13 @@ class Sketch:
         """See all rows that a part has seen."""
         self.rows += part.rows
         self._sum(*part.sums)
+        self.buckets += part.buckets
         self.limit = min(self.limit, part.limit)
         for kept in part.pending:
             self._keep(*kept)
 
     def sample(self) -> pd.DataFrame:
-        """Draw the sample: every row of the stream is as likely to be in it as any other."""
+        """Draw the sample, without replacement, in the order of the hashes."""
         self._compact()
         _, counts, frame = self.pending[0]
         if counts.sum() > self.size:
@@ -68,6 +77,17 @@ class Sketch:
         self._compact()
         counts = self.pending[0][1]
         return round(self.rows * (1 - len(counts) / int(counts.sum())))
+
+    def crowding(self) -> float:
+        """Return the share of rows, by an estimate from below, that the sample shows too seldom.
+
+        Rows fall evenly into buckets by their hash, unless many are the same.
+        """
+        self._compact()
+        if self.pending[0][1].sum() == self.rows:
+            return 0.0
+        usual = 2 * int(np.median(self.buckets)) + 50
+        return float((self.buckets - usual).clip(min=0).sum() / self.rows)
 
     def digest(self) -> str:
         """Return a name for the rows that depends neither on their order nor on the seed."""

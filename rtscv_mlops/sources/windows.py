@@ -16,6 +16,9 @@ from rtscv_mlops.sources.times import Span
 from rtscv_mlops.sources.wording import count, listed, shown
 from rtscv_mlops.window import Column, Interval, Window
 
+# A smaller share of rows that are sampled too seldom is not worth a word.
+CROWDED = 0.01
+
 
 def read_window(
     source: SourceSettings,
@@ -84,6 +87,12 @@ def _findings(
         yield f"Optional columns are absent and read as missing: {listed(absent, 3)}."
     if source.label in names:
         yield f"The label column {shown(source.label)} is kept apart and is no feature."
+    crowding = reader.sketch.crowding()
+    if crowding > CROWDED:
+        yield (
+            f"About {crowding:.0%} of the rows repeat a few others, time included, and the sample "
+            "of this large window holds too few of them. A `key:` would tell them apart."
+        )
     yield from _dull(features)
 
 
