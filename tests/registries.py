@@ -57,7 +57,8 @@ def add_champion(client: MlflowClient, model: str = MODEL) -> str:
     client.create_registered_model(model)
     run = client.create_run("0")
     model_id = log_model(client, run.info.run_id)
-    version = client.create_model_version(model, f"models:/{model_id}", run.info.run_id)
+    source = f"models:/{model_id}"
+    version = client.create_model_version(model, source, run.info.run_id, model_id=model_id)
     client.set_registered_model_alias(model, "champion", str(version.version))
     return str(version.version)
 
