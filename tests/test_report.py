@@ -375,6 +375,15 @@ def test_a_page_may_ask_for_nothing(tmp_path):
     assert "Content-Security-Policy\" content=\"default-src 'none'; script-src" in head
 
 
+def test_settings_within_settings_are_written_out(tmp_path):
+    """How the result was obtained is a flat table, whatever the settings' own shape."""
+    settings = {"rectify": {"alpha": 0.01, "seed": 0}, "columns": ["a", "b"], "baseline": None}
+
+    _, data = page_of(tmp_path / "r.html", not_assessed(settings=settings))
+
+    assert '["rectify.alpha", "0.01"], ["rectify.seed", "0"], ["columns", "a, b"]' in data
+
+
 def test_a_window_may_last_an_hour(tmp_path):
     """The window is written out with its times."""
     facts = not_assessed(window_end=datetime(2026, 1, 12, 1, tzinfo=UTC))

@@ -5,5 +5,6 @@ Knows facts, evidence and Evidently; knows nothing of models, registries or sche
 
 from rtscv_mlops.report.drift import compare_columns
 from rtscv_mlops.report.page import write_report
+from rtscv_mlops.report.plots import draw_plots
 
-__all__ = ["compare_columns", "write_report"]
+__all__ = ["compare_columns", "draw_plots", "write_report"]

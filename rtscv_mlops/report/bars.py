@@ -17,7 +17,7 @@ from rtscv_mlops.report.text import plain, rounded, unique
 Numbers = NDArray[np.float64]
 
 BINS = 24
-MAX_CATEGORIES = 8
+MAX_CATEGORIES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def _of_categories(window: "pd.Series[Any]", reference: "pd.Series[Any]") -> Bar
     sides = [side.dropna().astype(str).value_counts(normalize=True) for side in (reference, window)]
     top = sides[0].add(sides[1], fill_value=0).nlargest(MAX_CATEGORIES).index
     known, served = (rounded(100 * side.reindex(top, fill_value=0)) for side in sides)
-    return Bars(unique([plain(name, 12) for name in top]), known, served)
+    return Bars(unique([plain(name, 10) for name in top]), known, served)
 
 
 def shares(values: Numbers, edges: Numbers) -> Numbers:

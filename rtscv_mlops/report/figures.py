@@ -95,7 +95,7 @@ def draw_scores(evidence: Evidence) -> go.Figure:
 def draw_projection(evidence: Evidence, unknown: NDArray[np.bool_]) -> go.Figure:
     """The plane: known classes pale, the window on top, what was set apart in red."""
     figure = go.Figure()
-    labels = np.array([plain(label, 24) for label in evidence.point_labels], dtype=object)
+    labels = np.array([plain(label, 12) for label in evidence.point_labels], dtype=object)
     points = np.asarray(evidence.reference_points, dtype=float)
     kept = _some(np.arange(len(points)))
     for name, colour, rows in _by_class(labels[kept]):
@@ -147,12 +147,13 @@ def draw_strengths(columns: Sequence[ColumnDrift]) -> go.Figure:
             marker={"color": [UNKNOWN if column.drifted else KNOWN for column in shown]},
             text=[times(factor) for factor in strengths],
             textposition="auto",
+            constraintext="none",
             textangle=0,
             textfont={"size": 12},
             hoverinfo="y+text",
         )
     )
-    figure.add_vline(x=1, line={"color": INK, "dash": "dash", "width": 2})
+    figure.add_vline(x=1, line={"color": "#263238", "dash": "dash", "width": 2})
     return _laid_out(
         figure,
         max(200, 90 + 24 * len(shown)),
@@ -165,11 +166,13 @@ def draw_distributions(bars: Mapping[str, Bars]) -> go.Figure:
     """Small histograms of the first columns, training data and window over each other."""
     shown = dict(islice(bars.items(), MAX_HISTOGRAMS))
     rows = (len(shown) + 1) // 2
+    # Words below the bars are written aslant and need room.
+    worded = any(isinstance(place, str) for drawn in shown.values() for place in drawn.places)
     figure = make_subplots(
         rows,
         2,
         subplot_titles=[plain(name, 26) for name in shown],
-        vertical_spacing=0.42 / rows,
+        vertical_spacing=(0.6 if worded else 0.42) / rows,
         horizontal_spacing=0.12,
     )
     for place, drawn in enumerate(shown.values()):
@@ -184,8 +187,9 @@ def draw_distributions(bars: Mapping[str, Bars]) -> go.Figure:
             )  # fmt: skip
     figure.update_annotations(font={"size": 13})
     figure.update_yaxes(ticksuffix=" %", nticks=4)
-    figure.update_xaxes(nticks=5)
-    laid_out = _laid_out(figure, 70 + 150 * rows, barmode="overlay", bargap=0)
+    figure.update_xaxes(nticks=6, tickfont={"size": 11})
+    height = 70 + (210 if worded else 150) * rows
+    laid_out = _laid_out(figure, height, barmode="overlay", bargap=0)
     # Above the titles of the first row, which stand where the legend usually does.
     laid_out.update_layout(legend={"y": 1.09 if rows > 1 else 1.2}, margin={"t": 70})
     return laid_out
@@ -205,8 +209,8 @@ def draw_recalls(comparison: Comparison) -> go.Figure:
         figure.add_bar(
             x=rounded(100 * np.array(recalls)), y=labels, name=name, orientation="h",
             marker={"color": colour}, text=[percent(recall) for recall in recalls],
-            textposition="inside", textangle=0, textfont={"size": 12, "color": "white"},
-            hoverinfo="name+y+text",
+            textposition="inside", constraintext="none", textangle=0,
+            textfont={"size": 12, "color": "white"}, hoverinfo="name+y+text",
         )  # fmt: skip
     return _laid_out(
         figure,
