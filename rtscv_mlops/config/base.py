@@ -20,7 +20,13 @@ class Conflict(NamedTuple):
 class Settings(BaseModel):
     """Immutable, and strict about names and types: a typo is an error, not a silent default."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,  # it may be a secret
+    )
 
     def conflicts(self) -> Iterable[Conflict]:
         """Return which settings do not go together, all of them at once."""

@@ -14,7 +14,8 @@ from typing import Any
 import yaml
 
 MAX_DEPTH = 12
-MAX_VALUES = 50_000
+MAX_VALUES = 25_000
+MAX_MISTAKES = 100
 
 NOTHING = {"", "~", "null", "Null", "NULL"}
 TRUTH = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -64,7 +65,8 @@ class Document:
         return self.lines.get(place, 1)
 
     def complain(self, place: Place, what: str) -> None:
-        self.mistakes.setdefault(place, Mistake(self.line_of(place), place, what))
+        if len(self.mistakes) < MAX_MISTAKES:
+            self.mistakes.setdefault(place, Mistake(self.line_of(place), place, what))
 
 
 class NotReadable(Exception):
@@ -113,24 +115,28 @@ def _in_plain_words(error: yaml.MarkedYAMLError) -> str:
 
 
 class _ShallowLoader(yaml.SafeLoader):
-    """Composes nodes without tags, and no deeper than a monitor can be."""
+    """Composes nodes without tags, neither deeper nor more than a monitor can be."""
 
     depth = 0
+    nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
-        if getattr(event, "tag", None):
-            raise yaml.MarkedYAMLError(
-                problem="tags, which begin with !, are not allowed", problem_mark=event.start_mark
-            )
-        if self.depth > MAX_DEPTH:
-            raise yaml.MarkedYAMLError(
-                problem=f"nested more than {MAX_DEPTH} deep", problem_mark=event.start_mark
-            )
+        problem = self._problem(event)
+        if problem:
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
         self.depth += 1
+        self.nodes += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
+
+    def _problem(self, event: Any) -> str | None:
+        if getattr(event, "tag", None):
+            return "tags, which begin with !, are not allowed"
+        if self.depth > MAX_DEPTH:
+            return f"nested more than {MAX_DEPTH} deep"
+        return f"more than {MAX_VALUES} values" if self.nodes > 2 * MAX_VALUES else None
 
 
 class _Reading:
@@ -145,7 +151,7 @@ class _Reading:
         if self.values > MAX_VALUES or len(place) > MAX_DEPTH:
             raise NotReadable(
                 node.start_mark.line + 1,
-                f"its references (&, *) make more than {MAX_VALUES} values, or never end",
+                f"makes more than {MAX_VALUES} values, or a reference (*) that never ends",
             )
         if isinstance(node, yaml.MappingNode):
             return self.mapping(node, place)

@@ -6,12 +6,20 @@ Knows files and how places in them are written; knows nothing of what a setting 
 import os
 import re
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from rtscv_mlops.config.document import Document, Mistake, NotReadable, Place, read_document
+from rtscv_mlops.config.document import (
+    MAX_MISTAKES,
+    Document,
+    Mistake,
+    NotReadable,
+    Place,
+    read_document,
+)
 from rtscv_mlops.config.mistakes import explain, stand_in
 from rtscv_mlops.config.settings import Monitor
 from rtscv_mlops.config.tables import TableSettings
@@ -90,7 +98,11 @@ def _validate(path: Path, document: Document) -> Monitor:
 
 def _all_mistakes(error: ValidationError, document: Document) -> list[Mistake]:
     """Return also the conflicts that pydantic looks for only where each value is right alone."""
-    found = [m for m in explain(error, document) if m.place not in document.mistakes]
+    found = [
+        mistake
+        for mistake in islice(explain(error, document), MAX_MISTAKES)
+        if mistake.place not in document.mistakes
+    ]
     bad = {*document.mistakes}.union(*(m.concerns for m in found if not m.is_conflict))
     mended = _without(document.data, bad)
     for place in bad:
@@ -132,8 +144,10 @@ def _touches(mistake: Mistake, bad: Iterable[Place]) -> bool:
 
 def _refusal(path: Path, mistakes: Iterable[Mistake]) -> ConfigError:
     lines = sorted({(m.line, str(m)) for m in mistakes})
-    listing = "\n".join(f"  {path}:{line}: {what}" for line, what in lines)
-    return ConfigError(f"{path} cannot be used:\n{listing}")
+    listing = [f"  {path}:{line}: {what}" for line, what in lines[:MAX_MISTAKES]]
+    if len(lines) >= MAX_MISTAKES:
+        listing.append("  There may be more mistakes; mend these first.")
+    return ConfigError("\n".join([f"{path} cannot be used:", *listing]))
 
 
 def _twins(monitors: dict[Path, Monitor]) -> list[str]:

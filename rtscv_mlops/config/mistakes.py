@@ -120,7 +120,7 @@ def _need(error: ErrorDetails) -> str:
     kind = error["type"]
     context = {name: _tidy(value) for name, value in error.get("ctx", {}).items()}
     if kind == "string_pattern_mismatch":
-        return PATTERNS[context["pattern"]]
+        return PATTERNS.get(context["pattern"], f"written as {context['pattern']}")
     if kind == "literal_error":
         return str(context["expected"]).replace("'", "")
     return NEEDS[kind].format(**context) if kind in NEEDS else f"valid ({error['msg']})"

@@ -62,7 +62,7 @@ Editors complete and check the file if its first line is
   the environment variable that it names: `secret_env: STORE_SECRET` sets `secret`.
 - **Durations** are a whole number and a unit: `90s`, `30m` (minutes), `12h`, `1d`, `2w`.
 - **Moments** are `2026-01-05` or `2026-01-05T13:00:00+01:00`; without a zone they are in UTC.
-- **Limits.** A file has at most 256 kB, 12 levels and 50 000 values; no tags, one document.
+- **Limits.** A file has at most 256 kB, 12 levels and 25 000 values; no tags, one document.
 - **Several monitors** in one folder must differ in name, and in model or source.
 """
 

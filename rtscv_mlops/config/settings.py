@@ -128,9 +128,6 @@ class RectifySettings(Settings):
     max_rows: int = Field(
         default=20_000, ge=50, description="A larger window is sampled to this many rows."
     )
-    max_reference_rows: int = Field(
-        default=50_000, ge=50, description="More training rows are sampled for the search."
-    )
 
     def conflicts(self) -> Iterator[Conflict]:
         if self.max_rows < self.min_rows:
