@@ -7,8 +7,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -148,9 +149,15 @@ def requirements(estimator: Any, serialization: str) -> list[str]:
         parts += estimator.get_params(deep=True).values()
     used = {(part if isinstance(part, type) else type(part)).__module__ for part in parts}
     modules = {name.partition(".")[0] for name in used} | {serialization}
-    homes = packages_distributions()
+    homes = _homes()
     packages = {homes[module][0] for module in modules if module in homes} | BASE_PACKAGES
     return sorted(f"{package}=={version(package).partition('+')[0]}" for package in packages)
+
+
+@cache
+def _homes() -> Mapping[str, list[str]]:
+    """Return the package of each module; finding them takes seconds."""
+    return packages_distributions()
 
 
 # -- a fresh process

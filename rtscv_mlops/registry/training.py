@@ -20,7 +20,7 @@ from mlflow.data.filesystem_dataset_source import FileSystemDatasetSource
 from mlflow.data.pandas_dataset import from_pandas
 from mlflow.entities import Dataset, DatasetInput
 from mlflow.tracking import MlflowClient
-from pyarrow.lib import ArrowException  # type: ignore[import-untyped]
+from pyarrow.lib import ArrowException
 from sklearn.utils.multiclass import type_of_target
 
 from rtscv_mlops.errors import TrainingDataError
