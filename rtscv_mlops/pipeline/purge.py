@@ -6,10 +6,10 @@ from datetime import datetime
 from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.pipeline import baseline
-from rtscv_mlops.pipeline.stages import REPORT, UNKNOWNS, VERDICT, read_facts
+from rtscv_mlops.pipeline.stages import CLUSTERS, REPORT, UNKNOWNS, VERDICT, read_facts
 from rtscv_mlops.registry import WindowRun
 
-ROWS = (UNKNOWNS, REPORT)
+ROWS = (UNKNOWNS, CLUSTERS, REPORT)
 """Artifacts that hold rows of the source, or pages that show them."""
 
 

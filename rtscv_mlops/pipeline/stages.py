@@ -19,24 +19,20 @@ from rtscv_mlops import registry, report
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import NotAssessed
 from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
-from rtscv_mlops.pipeline.baseline import find_baseline
+from rtscv_mlops.pipeline.baseline import disagreement, find_baseline
 from rtscv_mlops.pipeline.oddities import volume_jump
 from rtscv_mlops.pipeline.rectification import Rectification, Training, rectify, shown_columns
 from rtscv_mlops.pipeline.training import find_training
 from rtscv_mlops.registry import Champion, MlflowClient, RunSummary, WindowRun
-from rtscv_mlops.review import describe, one_line
+from rtscv_mlops.review import describe, markdown, one_line
 from rtscv_mlops.sources import read_window
 from rtscv_mlops.window import Interval, Window
 
 ALGORITHM = 1
 """Raised when the same window, champion and settings would give another result than before."""
 
-VERDICT, REPORT, UNKNOWNS, EVIDENCE = (
-    "verdict.json",
-    "report.html",
-    "unknowns.parquet",
-    "evidence.npz",
-)
+VERDICT, CLUSTERS, REPORT = "verdict.json", "clusters.json", "report.html"
+UNKNOWNS, EVIDENCE = "unknowns.parquet", "evidence.npz"
 
 VERSION_TAGS: tuple[str, ...] = (
     "rtscv.monitor",
@@ -146,15 +142,14 @@ def open_window_run(
     A window that could not be assessed keeps its run when it is tried again. Rows that came late,
     another champion or other settings make another run, which points at the one before.
     """
-    model, before = monitor.model.name, []
-    for run in registry.find_runs(client, model, monitor=monitor.name, window=interval.id):
-        if run.key == facts.key:
-            break
-        if not is_assessed(run):
-            WindowRun(client, run.run_id).set_tags({"rtscv.key": facts.key})
-            break
-        before.append(run.run_id)
+    model = monitor.model.name
+    runs = registry.find_runs(client, model, monitor=monitor.name, window=interval.id)
+    unassessed = [run for run in runs if not is_assessed(run)]
+    if unassessed and facts.key not in [run.key for run in runs]:
+        WindowRun(client, unassessed[0].run_id).set_tags({"rtscv.key": facts.key})
+    before = [run for run in runs if is_assessed(run) and run.key != facts.key]
     tags = {
+        "mlflow.runName": f"{monitor.name} {interval}",
         "rtscv.monitor": monitor.name,
         "rtscv.window": interval.id,
         "rtscv.window_start": interval.start.isoformat(),
@@ -162,8 +157,14 @@ def open_window_run(
         "rtscv.champion_version": facts.champion_version,
     }
     if before:
-        tags["rtscv.rerun_of"] = before[-1]
-    return registry.open_run(client, model, facts.key, tags)
+        latest = max(before, key=lambda run: run.ended.timestamp() if run.ended else 0.0)
+        tags["rtscv.rerun_of"] = latest.run_id
+    run = registry.open_run(client, model, facts.key, tags)
+    if not run.is_complete:
+        # A run that is tried again may have been made before there was a champion.
+        run.set_tags(tags)
+        run.reopen()
+    return run
 
 
 def rectify_window(taken: Taken) -> Rectification:
@@ -178,6 +179,7 @@ def rectify_window(taken: Taken) -> Rectification:
     )
     findings = (
         *champion.findings,
+        *disagreement(null, training.known, estimator, monitor, taken.client, champion),
         *volume_jump(taken.window.rows, _usual_rows(taken)),
         *done.facts.findings,
     )
@@ -231,7 +233,10 @@ def write_facts(run: WindowRun, facts: WindowFacts) -> None:
     """Write the facts as metrics, as tags, and as the file that they are read back from."""
     run.log_metrics(facts.metrics())
     run.write_json(VERDICT, facts.model_dump(mode="json"))
-    run.set_tags({"rtscv.verdict": facts.verdict})
+    if facts.clusters:
+        run.write_json(CLUSTERS, [card.model_dump(mode="json") for card in facts.clusters])
+    # MLflow shows a tag of this name as the run's description.
+    run.set_tags({"mlflow.note.content": markdown(facts.headline), "rtscv.verdict": facts.verdict})
 
 
 def read_facts(run: WindowRun) -> WindowFacts:
@@ -293,9 +298,20 @@ def write_report(taken: Taken, done: Rectification) -> WindowFacts:
         timeless = facts.model_copy(update={"timings": {}})
         digest = report.write_report(timeless, done.evidence, monitor.drift, page)
         run.write_file(page)
+        for plot in report.draw_plots(facts, done.evidence, Path(folder)):
+            run.write_file(plot, "plots")
     run.set_tags({"rtscv.report_sha256": digest})
     log.info("write_report: %s", _drift_words(facts))
     return facts
+
+
+def find_report(monitor: Monitor, run_id: str) -> str:
+    """Return where the report of a run is: a web page, or a file; nothing if there is none."""
+    client = registry.connect(monitor.model)
+    run = WindowRun(client, run_id)
+    if not run.has(REPORT):
+        return ""
+    return registry.links(client, run_id).get("Report") or run.place(REPORT).removeprefix("file://")
 
 
 def save_report(monitor: Monitor, run_id: str, folder: Path) -> Path:

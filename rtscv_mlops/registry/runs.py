@@ -11,6 +11,7 @@ from functools import partial
 from mlflow.entities import LifecycleStage, Run, ViewType
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_RUN_NAME
 
 from rtscv_mlops.registry import tags
 from rtscv_mlops.registry.connection import asking, is_absent
@@ -32,18 +33,19 @@ def open_run(
     """
     with asking(f"open the run of a window of {model!r}"):
         ledger = open_ledger(client, model)
-        exists = partial(_exists, client)
-        run_id = ledger.holder("window", key, exists)
+        holds = partial(_is_of_key, client, key)
+        run_id = ledger.holder("window", key, holds)
         if run_id is None:
             made = _find_or_create(ledger, key, dict(named or {}))
-            run_id = ledger.hold("window", key, made, exists)
+            run_id = ledger.hold("window", key, made, holds)
         for rival in _runs_of(ledger, key):
             if rival != run_id:
                 _discard(client, rival, run_id)
     return WindowRun(client, run_id)
 
 
-def _exists(client: MlflowClient, run_id: str) -> bool:
+def _is_of_key(client: MlflowClient, key: str, run_id: str) -> bool:
+    """Tell whether a run is there and still the key's: one that came to nothing may be given on."""
     try:
         run = client.get_run(run_id)
     except MlflowException as error:
@@ -52,12 +54,12 @@ def _exists(client: MlflowClient, run_id: str) -> bool:
         return False
     if run.info.lifecycle_stage == LifecycleStage.DELETED:
         restore_run(client, run_id)
-    return True
+    return bool(run.data.tags.get(tags.KEY) == key)
 
 
 def _find_or_create(ledger: Ledger, key: str, named: dict[str, str]) -> str:
     named = {**named, tags.KIND: "window", tags.KEY: key}
-    name = named.get(tags.WINDOW, key[:12])
+    name = named.get(MLFLOW_RUN_NAME) or named.get(tags.WINDOW, key[:12])
     create = partial(ledger.client.create_run, ledger.experiment_id, tags=named, run_name=name)
     return create_once(
         lambda: next(iter(_runs_of(ledger, key)), None),
