@@ -16,7 +16,8 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo boundaries test test-slow lint format bench bench-verdict clean
+.PHONY: help install lock demo quickstart boundaries test test-slow lint format bench \
+	bench-memory bench-verdict clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,7 +38,10 @@ $(STAMP): pyproject.toml requirements.lock requirements-torch.lock | $(PY)
 lock: ## Write the lock files from what .venv holds
 	$(PY) -m tools.lock
 
-demo: install ## Run the quickstart example
+demo: install ## Judge a fortnight of handwritten digits, from the first window to a pending review
+	$(VENV)/bin/rtscv-mlops demo
+
+quickstart: install ## Run the estimator alone on three windows of digits
 	$(PY) -m examples.quickstart
 
 boundaries: install ## Draw the decision boundaries that README.md shows
@@ -59,7 +63,10 @@ format: install ## Fix style and format
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
-bench: bench-verdict ## Run the benchmarks
+bench: bench-verdict bench-memory ## Run the benchmarks
+
+bench-memory: install ## Measure the memory of a window of 50 thousand and of 5 million rows
+	$(PY) -m benchmarks.window_memory $(ARGS)
 
 # One thread per process: the benchmark runs processes side by side, and timings must not depend
 # on how many cores a linear algebra library happens to find.

@@ -1,27 +1,40 @@
-"""The README is checked against the code: what it shows runs, and what there is, it names."""
+"""The documents are checked against the code: what they show runs, what there is, they name."""
 
 import re
 from dataclasses import fields
 from inspect import Parameter, signature
 from pathlib import Path
 
+import mlflow
 import pytest
+import typer
 
 from rtscv_mlops import RTSCVClassifier
+from rtscv_mlops.cli import EXIT_CODES, app
+from rtscv_mlops.config import Monitor, load_monitor
 from rtscv_mlops.rectify import Assessment, Verdict
 from rtscv_mlops.rectify.clusters import Cluster
+from rtscv_mlops.registry import connect, load_champion
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+ESTIMATOR = (ROOT / "docs" / "estimator.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS = typer.main.get_command(app).commands.values()
 TARGETS = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 
 
-def test_the_readme_code_runs(capsys):
-    """Each block of Python runs as it stands; together they find the hidden digit."""
+def run_blocks(page):
+    """Run each block of Python of a page, one after the other; return the names they left."""
     names = {}
+    for block in re.findall(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL):
+        exec(compile(block, "page", "exec"), names)
+    return names
 
-    for block in re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL):
-        exec(compile(block, "README.md", "exec"), names)
+
+def test_the_estimator_code_runs(capsys):
+    """The code of the estimator's page runs as it stands, and finds the hidden digit."""
+    names = run_blocks(ESTIMATOR)
 
     assert names["model"].assessment_.verdict == "unknowns"
     assert names["model"].unknown_label_ == 10
@@ -30,24 +43,59 @@ def test_the_readme_code_runs(capsys):
     assert capsys.readouterr().out.startswith("About ")
 
 
+def test_the_readme_code_runs(tmp_path, monkeypatch):
+    """The README's champion can be logged as it stands, and a monitor of five lines accepts it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    mlflow.set_tracking_uri(None)
+
+    names = run_blocks(README)
+
+    (monitor,) = re.findall(r"^```yaml\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / "wine.yaml").write_text(monitor)
+    settings = load_monitor(tmp_path / "wine.yaml")
+    champion = load_champion(connect(settings.model), settings.model)
+    assert len(monitor.splitlines()) == 5
+    assert champion.version == names["version"]
+    assert champion.column_names == list(names["X"].columns)
+
+
+@pytest.mark.parametrize("name", [command.name for command in COMMANDS])
+def test_every_command_is_named(name):
+    """A command that nobody can find does not exist."""
+    assert f"| `rtscv-mlops {name}` |" in README
+
+
+def test_every_exit_code_is_named():
+    """The table of verdicts has the exit codes of `run`."""
+    for verdict, code in EXIT_CODES.items():
+        assert re.search(rf"^\| `{verdict}\b.* \| {code} \|$", README, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("part", [name for name in Monitor.model_fields if name != "name"])
+def test_every_part_of_a_monitor_is_named(part):
+    """The table of the monitor's parts is whole."""
+    assert re.search(rf"^\|.*`{part}`.*\| ", README, flags=re.MULTILINE)
+
+
 @pytest.mark.parametrize("parameter", signature(RTSCVClassifier).parameters.values(), ids=str)
 def test_every_parameter_is_in_the_table(parameter):
     """The table of parameters has each of them, with its default."""
     default = "" if parameter.default is Parameter.empty else f"`{parameter.default!r}` "
 
-    assert f"| `{parameter.name}` | {default}|" in README
+    assert f"| `{parameter.name}` | {default}|" in ESTIMATOR
 
 
 @pytest.mark.parametrize("word", [*Verdict, *(field.name for field in fields(Assessment))])
 def test_every_fact_is_explained(word):
     """Each verdict and each field of the assessment begins a row of a table."""
-    assert f"\n| `{word}` | " in README
+    assert f"\n| `{word}` | " in ESTIMATOR
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Cluster)])
 def test_candidate_classes_are_explained(name):
     """What a candidate class holds is named."""
-    assert f"`{name}`" in README
+    assert f"`{name}`" in ESTIMATOR
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -61,9 +109,9 @@ def test_every_named_target_exists():
     assert set(re.findall(r"(?:`|\$ )make ([a-z-]+)", README)) <= set(TARGETS)
 
 
-def test_the_picture_is_there():
-    """The pictures that the README shows are part of the repository."""
-    pictures = re.findall(r"!\[.+?\]\((.+?)\)", README)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    """Pictures and pages that a page points at are part of the repository."""
+    targets = re.findall(r"\]\((?!http)([^)#]+)", page.read_text())
 
-    assert pictures
-    assert all((ROOT / picture).is_file() for picture in pictures)
+    assert all((page.parent / target).exists() for target in targets)

@@ -17,7 +17,9 @@ from mlflow.tracking import MlflowClient
 from rtscv_mlops.config import ModelSettings
 from rtscv_mlops.errors import ConfigError, ServiceError
 
-REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED")
+REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED")
+PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+"""MLflow would try for minutes, and a task that hangs looks like one that works."""
 ABSENT = ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND")
 
 
@@ -36,6 +38,8 @@ def tracking_uri(settings: ModelSettings) -> str:
 def connect(settings: ModelSettings) -> MlflowClient:
     """Return a client; MLflow's fluent functions speak to the same server from now on."""
     uri = tracking_uri(settings)
+    for name, value in PATIENCE.items():
+        os.environ.setdefault(name, value)
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(uri)
     return MlflowClient(uri, uri)
