@@ -12,10 +12,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import mlflow
+import requests
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from rtscv_mlops.errors import ModelError
+from rtscv_mlops.errors import ModelError, ServiceError
 from rtscv_mlops.registry.connection import asking, is_absent
 
 NOT_OF_THE_MODEL = {"registered_model_meta"}  # MLflow writes it into what it downloads.
@@ -80,6 +81,7 @@ def fetched(client: MlflowClient, uri: str) -> Iterator[Path]:
                 tracking_uri=client.tracking_uri,
             )
         except OSError as error:
+            _check_service(error, uri)
             raise ModelError(f"{missing} {_AGAIN}", code="artifacts_missing") from error
         except MlflowException as error:
             if is_absent(error):
@@ -92,6 +94,16 @@ def fetched(client: MlflowClient, uri: str) -> Iterator[Path]:
 
 
 _AGAIN = "Restore them, or log the model again and move the alias."
+
+
+def _check_service(error: OSError, uri: str) -> None:
+    """Tell a store that failed from a file that is not there; requests makes both an OSError."""
+    if isinstance(error, requests.RequestException):
+        answer = error.response
+        if answer is None or answer.status_code != requests.codes.not_found:
+            raise ServiceError(
+                f"MLflow could not fetch the files of {uri}: {error}", code="mlflow"
+            ) from error
 
 
 def _location(client: MlflowClient, uri: str) -> str:
