@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from rtscv_mlops.config import Monitor
     from rtscv_mlops.facts import WindowFacts
+    from rtscv_mlops.pipeline import Outcome
     from rtscv_mlops.window import Interval
 
 EXIT_CODES = {
@@ -140,18 +141,18 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Judge one window. Exit code: 0 no change, 10 drift, 11 unknowns, 20 not assessed."""
-    from rtscv_mlops.pipeline import run_window
+    from rtscv_mlops.pipeline import find_report, run_window
 
     settings = _load(monitor)
     interval = _interval(window, start, end)
-    with _progress(f"{settings.name} {interval}") as advance:
-        outcome = run_window(settings, interval, advance)
-    facts = outcome.facts
+    with _progress(f"{settings.name} {interval}") as tell:
+        outcome = run_window(settings, interval, tell)
+    facts, report = outcome.facts, find_report(settings, outcome.run_id)
     if as_json:
         extra = {"run_id": outcome.run_id, "version": outcome.version, "alert": outcome.alert}
-        _print_json({**facts.model_dump(mode="json"), **extra})
+        _print_json({**facts.model_dump(mode="json"), **extra, "report": report})
     else:
-        _print_outcome(facts, outcome.run_id, outcome.version, outcome.alert, outcome.repeated)
+        _print_outcome(outcome, monitor, report)
     raise typer.Exit(EXIT_CODES[facts.verdict.partition(":")[0]])
 
 
@@ -372,22 +373,47 @@ def _print_checks(found: list[Any]) -> None:
         _console().print(Text(f"{mark} {one.what}: ", style=color) + Text(one.found, style=""))
 
 
-def _print_outcome(
-    facts: "WindowFacts", run_id: str, version: str | None, alert: str, repeated: bool
-) -> None:
+def _print_outcome(outcome: "Outcome", monitor: Path, report: str) -> None:
+    from rich.panel import Panel
     from rich.text import Text
 
-    console = _console()
+    from rtscv_mlops.review import verdict_words
+
+    facts, console = outcome.facts, _console()
     color = COLORS[facts.verdict.partition(":")[0]]
-    console.print(Text(facts.verdict, style=color), Text(facts.headline))
-    for finding in facts.findings:
-        console.print(Text(f"  note: {finding}", style="dim"))
+    body = [Text(facts.headline, style="bold")]
     if facts.blocked:
-        console.print(Text(f"  blocked: {facts.blocked}", style="bold red"))
-    if version:
-        console.print(f"  challenger: version {version} of {facts.model}", highlight=False)
-    console.print(f"  run: {run_id}{' (finished before)' if repeated else ''}", highlight=False)
-    console.print(Text(f"  alert: {alert}"))
+        body.append(Text(f"Blocked: {facts.blocked}", style="bold red"))
+    body += [Text(f"- {finding}", style="dim") for finding in facts.findings]
+    title = Text(f" {verdict_words(facts.verdict)} ", style=color)
+    console.print(Panel(Text("\n").join(body), title=title, title_align="left", border_style=color))
+    told = {
+        "compared": _compared(facts),
+        "alert": outcome.alert,
+        "run": f"{outcome.run_id}{' (finished before)' if outcome.repeated else ''}",
+        "report": report,
+        "next": _next_command(outcome, monitor),
+    }
+    for name, text in told.items():
+        if text:
+            # Paths and commands are for copying, so they are never broken into lines.
+            console.print(Text(f"{name:>9}  ", style="dim") + Text(text), soft_wrap=True)
+
+
+def _compared(facts: "WindowFacts") -> str:
+    if not facts.assessed:
+        return ""
+    from rtscv_mlops.review import probability
+
+    return (
+        f"{facts.sampled:,} of {facts.rows:,} rows with {facts.null}, {probability(facts.p_value)}"
+    )
+
+
+def _next_command(outcome: "Outcome", monitor: Path) -> str:
+    if outcome.version:
+        return f"rtscv-mlops review show {monitor} --version {outcome.version}"
+    return "" if outcome.facts.assessed else f"rtscv-mlops check {monitor}"
 
 
 @contextmanager
@@ -397,4 +423,4 @@ def _progress(what: str) -> Iterator[Any]:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=_console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda rows: bar.update(task, description=f"{what}: {rows:,} rows read")
+        yield lambda stage: bar.update(task, description=f"{what}  {stage}")

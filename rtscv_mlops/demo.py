@@ -19,7 +19,7 @@ from rtscv_mlops import pipeline, registry
 from rtscv_mlops.config import Monitor, load_monitor
 from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.review import percent
+from rtscv_mlops.review import percent, rate
 from rtscv_mlops.window import Interval
 
 if TYPE_CHECKING:
@@ -171,10 +171,13 @@ def _register_champion(monitor: Monitor, folder: Path, tracking_uri: str) -> Non
 
 
 def _table(days: list[Day], outcomes: list[pipeline.Outcome]) -> "Table":
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title="The fortnight", title_justify="left")
-    for name in ("day", "what was done", "verdict", "unknowns found", "truth", "version"):
+    table = Table(
+        title="The fortnight", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    for name in ("day", "what was done", "verdict", "unknowns", "truth", "version"):
         table.add_column(name, justify="right" if name == "truth" else "left")
     for day, outcome in zip(days, outcomes, strict=True):
         facts = outcome.facts
@@ -192,8 +195,7 @@ def _table(days: list[Day], outcomes: list[pipeline.Outcome]) -> "Table":
 def _estimate(facts: WindowFacts) -> str:
     if not facts.detected or facts.unknown_rate_interval is None:
         return "none"
-    low, high = facts.unknown_rate_interval
-    return f"{percent(facts.unknown_rate)} ({percent(low)} to {percent(high)})"
+    return rate(facts.unknown_rate, facts.unknown_rate_interval).removeprefix("about ")
 
 
 def _tell_what_next(

@@ -17,7 +17,7 @@ from rtscv_mlops.pipeline.review import (
 from rtscv_mlops.pipeline.run import Outcome, run_window
 from rtscv_mlops.pipeline.score import Score, score_window
 from rtscv_mlops.pipeline.setup import register_champion, write_monitor
-from rtscv_mlops.pipeline.stages import save_report
+from rtscv_mlops.pipeline.stages import find_report, save_report
 
 __all__ = [
     "Check",
@@ -27,6 +27,7 @@ __all__ = [
     "Score",
     "approve_as_baseline",
     "check_monitor",
+    "find_report",
     "list_challengers",
     "purge_windows",
     "register_champion",

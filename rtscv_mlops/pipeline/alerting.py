@@ -3,7 +3,7 @@
 import logging
 import uuid
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from rtscv_mlops import registry
 from rtscv_mlops.alerts import (
@@ -18,7 +18,14 @@ from rtscv_mlops.config import Monitor
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.registry import MlflowClient, RunSummary, WindowRun
 
-ALERT = "rtscv.alert"
+ALERT, DUE = "rtscv.alert", "rtscv.alert_due"
+"""When somebody was told of a window, and why somebody was to be told."""
+
+TRIES = "alert.json"
+"""Artifact with what became of each attempt to tell somebody."""
+
+PATIENCE = timedelta(minutes=10)
+"""Time after which one who began to send an alert, and said no more of it, counts as dead."""
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +67,12 @@ def _review_was_told(client: MlflowClient, model: str, runs: list[RunSummary]) -
     return registry.challenger(client, model) is not None
 
 
+def alert_is_owed(run: WindowRun) -> bool:
+    """Tell whether an alert was due that nobody got."""
+    tags = run.tags()
+    return DUE in tags and ALERT not in tags
+
+
 def _send(
     monitor: Monitor,
     client: MlflowClient,
@@ -68,16 +81,29 @@ def _send(
     decision: AlertDecision,
 ) -> AlertDecision:
     """Send unless a rival does: the claim is per window and attempt, and an attempt may fail."""
-    model, ourselves = monitor.model.name, uuid.uuid4().hex
-    attempt = len(run.read_json("alert.json") or [])
-    if registry.claim(client, model, f"alert.{facts.key}.{attempt}", ourselves) != ourselves:
-        return AlertDecision(False, "Another process is sending this alert.")
+    model = monitor.model.name
+    run.set_tags({DUE: decision.why})
+    tried = run.read_json(TRIES) or []
+    if not _is_ours_to_send(client, model, facts.key, len(tried)) or not alert_is_owed(run):
+        return AlertDecision(False, "Another process has taken this alert on.")
     version = run.tags().get("rtscv.version")
     alert = make_alert(facts, decision, registry.links(client, run.run_id, model, version))
     sent = send_alert(alert, monitor.alert)
-    tried = [*(run.read_json("alert.json") or []), [asdict(delivery) for delivery in sent]]
-    run.write_json("alert.json", tried)
-    if not was_delivered(sent):
-        return AlertDecision(True, f"{decision.why} It could not be delivered; see alert.json.")
-    run.set_tags({ALERT: datetime.now(UTC).isoformat()})
+    if was_delivered(sent):
+        run.set_tags({ALERT: datetime.now(UTC).isoformat()})
+    else:
+        decision = AlertDecision(True, f"{decision.why} It could not be delivered; see {TRIES}.")
+    # Last, since it opens the next attempt: who makes that one must see that this was delivered.
+    run.write_json(TRIES, [*tried, [asdict(delivery) for delivery in sent]])
     return decision
+
+
+def _is_ours_to_send(client: MlflowClient, model: str, key: str, attempt: int) -> bool:
+    """Claim an attempt; one that was claimed long ago and left no trace is passed over."""
+    now, ourselves = datetime.now(UTC), uuid.uuid4().hex
+    mine = f"{now.isoformat()} {ourselves}"
+    while (held := registry.claim(client, model, f"alert.{key}.{attempt}", mine)) != mine:
+        if now - datetime.fromisoformat(held.split()[0]) < PATIENCE:
+            return False
+        attempt += 1
+    return True

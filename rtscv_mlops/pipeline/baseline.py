@@ -5,6 +5,8 @@ stay with the champion's version whatever becomes of the source.
 """
 
 from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,15 +14,16 @@ import pandas as pd
 
 from rtscv_mlops.assess import Known
 from rtscv_mlops.config import Monitor
-from rtscv_mlops.errors import InputError
+from rtscv_mlops.errors import InputError, NotAssessed
 from rtscv_mlops.rectify import RTSCVClassifier
-from rtscv_mlops.registry import Champion, MlflowClient, RunSummary, WindowRun, find_runs
+from rtscv_mlops.registry import Champion, MlflowClient, RunSummary, WindowRun, find_runs, noted
 from rtscv_mlops.sources import read_window
 from rtscv_mlops.window import Interval, Window
 
 ARTIFACT = "baseline.parquet"
 TAG = "rtscv.baseline"
 QUIET, APPROVED = "quiet", "approved"
+AGREES = "agrees with the training data"
 
 KEPT_ROWS = 5_000
 """Rows of a window that a baseline keeps."""
@@ -47,10 +50,19 @@ def find_baseline(
     assert wanted.start is not None
     assert wanted.end is not None
     clean = Interval(wanted.start, wanted.end)
-    window = read_window(
-        monitor.source, clean, champion.columns, max_rows=KEPT_ROWS, seed=monitor.rectify.seed
-    )
-    return Baseline(window.sample, f"baseline {clean}", window.findings)
+    try:
+        window = read_window(
+            monitor.source, clean, champion.columns, max_rows=KEPT_ROWS, seed=monitor.rectify.seed
+        )
+    except NotAssessed as error:
+        raise NotAssessed(
+            "no_baseline",
+            f"There is nothing to compare with: {error} Correct the baseline's dates.",
+        ) from error
+    findings = window.findings
+    if clean.start < interval.end and interval.start < clean.end:
+        findings = (*findings, "This window is part of the baseline: it is compared with itself.")
+    return Baseline(window.sample, f"baseline {clean}", findings)
 
 
 def _collected(
@@ -105,24 +117,39 @@ def keep_for_baseline(run: WindowRun, window: Window, how: str, seed: int) -> No
 
 
 def disagreement(
-    baseline: Baseline, known: Known, estimator: object, monitor: Monitor
+    baseline: Baseline,
+    known: Known,
+    estimator: object,
+    monitor: Monitor,
+    client: MlflowClient,
+    champion: Champion,
 ) -> tuple[str, ...]:
-    """Warn where the clean period itself differs from the training data."""
+    """Warn where the clean period itself differs from the training data.
+
+    It is found out once for a champion and a baseline, and kept as a tag of the version.
+    """
     if baseline.rows is None:
         return ()
+    name = f"{TAG}.{sha256(baseline.words.encode()).hexdigest()[:8]}"
+    find_out = partial(_compare, baseline.rows, known, estimator, monitor)
+    said = noted(client, monitor.model.name, champion.version, name, find_out)
+    return () if said == AGREES else (said,)
+
+
+def _compare(rows: pd.DataFrame, known: Known, estimator: object, monitor: Monitor) -> str:
     settings = monitor.rectify
     model = RTSCVClassifier(
         estimator, alpha=settings.alpha, gate=settings.gate, random_state=settings.seed
     )
     try:
-        model.fit(known.rows(), known.labels, deployment=known.rows(baseline.rows))
+        model.fit(known.rows(), known.labels, deployment=known.rows(rows))
     except InputError as error:
-        return (f"The baseline could not be compared with the training data: {error}",)
+        return f"The baseline could not be compared with the training data: {error}"
     assert model.assessment_ is not None
     if model.assessment_.verdict == "no_change":
-        return ()
+        return AGREES
     return (
-        f"The baseline differs from the training data ({model.assessment_.verdict}): "
-        f"{model.assessment_} What both share is not reported; retraining on newer rows would "
-        "take the difference away.",
+        f"The baseline itself differs from the training data ({model.assessment_.verdict}). "
+        "Windows are compared with the baseline, so what it has in common with them is not "
+        "reported; retrain the champion on newer rows to take the difference away."
     )

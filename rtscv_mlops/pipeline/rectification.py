@@ -4,7 +4,7 @@ Knows data that was already read; knows nothing of where results are written.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -33,6 +33,19 @@ from rtscv_mlops.pipeline.oddities import find_oddities
 from rtscv_mlops.rectify import RTSCVClassifier
 from rtscv_mlops.review import blocked_because
 from rtscv_mlops.window import Window
+
+COUNTED = {
+    "known_rows": "training rows compared",
+    "null_rows": "rows of the null",
+    "window_rows": "window rows compared",
+}
+BY_CLASS = {
+    "class_shift": "class shares over training",
+    "looks_like": "unknown rows look like",
+}
+"""How the diagnostics are called where people read them."""
+
+SHOWN_CLASSES = 6
 
 REPEATED_ROWS = 500
 """Rows of the two fits that show whether a fit can be repeated."""
@@ -201,18 +214,26 @@ def _compare(
 
 
 def _how(monitor: Monitor, diagnostics: Any) -> dict[str, Any]:
-    """Return how the result was obtained, as plain JSON."""
-    shown = ("gate", "null", "ratio", "known_rows", "null_rows", "window_rows", "copies")
-    shares = ("class_shift", "looks_like")
-    return {
-        "rectify": monitor.rectify.model_dump(mode="json"),
-        **{name: diagnostics[name] for name in shown if name in diagnostics},
-        **{
-            name: {str(label): round(float(value), 4) for label, value in diagnostics[name].items()}
-            for name in shares
-            if name in diagnostics
-        },
+    """Return how the result was obtained, in words and numbers that a table can show."""
+    used = monitor.rectify
+    asked = {
+        "level of the test": used.alpha,
+        "what scores rows": diagnostics.get("gate", used.gate),
+        "folds (k)": used.cv,
+        "weight of the window (c)": diagnostics.get("ratio", used.sample_rate),
+        "seed": used.seed,
+        "most rows looked at": used.max_rows,
     }
+    found = {said: diagnostics[name] for name, said in COUNTED.items() if name in diagnostics}
+    by_class = {said: _by_class(diagnostics.get(name, {})) for name, said in BY_CLASS.items()}
+    return asked | found | {said: text for said, text in by_class.items() if text}
+
+
+def _by_class(numbers: Mapping[Any, float]) -> str:
+    """Return the largest numbers with their classes; none if all are nothing."""
+    most = sorted(numbers.items(), key=lambda item: -item[1])[:SHOWN_CLASSES]
+    more = ", …" if len(numbers) > SHOWN_CLASSES else ""
+    return ", ".join(f"{label} {value:.3g}" for label, value in most if value) + more
 
 
 def _repeatability(estimator: Any, known: Known, rows: Any, monitor: Monitor) -> tuple[str, ...]:

@@ -1,18 +1,18 @@
 """One window from end to end: all stages in order, and exactly one recorded outcome."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
 from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
-from rtscv_mlops.errors import InputError, NotAssessed, RtscvError
+from rtscv_mlops.errors import InputError, NotAssessed, RtscvError, ServiceError
 from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
 from rtscv_mlops.pipeline import baseline
-from rtscv_mlops.pipeline.alerting import raise_alert
+from rtscv_mlops.pipeline.alerting import alert_is_owed, raise_alert
 from rtscv_mlops.pipeline.rectification import Rectification
 from rtscv_mlops.pipeline.stages import (
-    Progress,
     Taken,
     first_facts,
     open_window_run,
@@ -26,7 +26,13 @@ from rtscv_mlops.pipeline.stages import (
 from rtscv_mlops.registry import MlflowClient, WindowRun
 from rtscv_mlops.window import Interval
 
+Tell = Callable[[str], None]
+
 log = logging.getLogger(__name__)
+
+
+def _nobody(stage: str) -> None:
+    """Tell nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,32 +46,43 @@ class Outcome:
     repeated: bool = False
 
 
-def run_window(monitor: Monitor, interval: Interval, progress: Progress | None = None) -> Outcome:
-    """Take a window through all stages; a window that was finished before is read back."""
+def run_window(monitor: Monitor, interval: Interval, tell: Tell = _nobody) -> Outcome:
+    """Take a window through all stages; a window that was finished before is read back.
+
+    `tell` is given the name of each stage as it begins, and how far the reading is.
+    """
+    tell("take_window")
     try:
-        taken = take_window(monitor, interval, progress)
+        taken = take_window(
+            monitor, interval, lambda rows: tell(f"take_window: {rows:,} rows read")
+        )
     except (InputError, NotAssessed) as error:
         return record_unassessed(monitor, interval, error)
     if taken.run.is_complete:
-        return _read_back(taken.run)
+        return _read_back(taken)
     try:
-        facts, version = _judge(taken)
+        facts, version = _judge(taken, tell)
     except (InputError, NotAssessed) as error:
         return _finish_unassessed(monitor, taken.client, taken.run, taken.facts, error)
+    tell("raise_alert")
     alert = raise_alert(monitor, taken.client, taken.run, facts)
     taken.run.finish()
     return Outcome(facts, taken.run.run_id, version, alert.why)
 
 
-def _judge(taken: Taken) -> tuple[WindowFacts, str | None]:
+def _judge(taken: Taken, tell: Tell) -> tuple[WindowFacts, str | None]:
+    tell("rectify_window")
     done = rectify_window(taken)
+    tell("write_report")
     facts = _reported(taken, done)
     if facts.verdict == "no_change" and _is_wanted_for_baseline(taken):
         baseline.keep_for_baseline(
             taken.run, taken.window, baseline.QUIET, taken.monitor.rectify.seed
         )
-    version = register_challenger(taken, facts) if done.challenger is not None else None
-    return facts, version
+    if done.challenger is None:
+        return facts, None
+    tell("register_challenger")
+    return facts, register_challenger(taken, facts)
 
 
 def _reported(taken: Taken, done: Rectification) -> WindowFacts:
@@ -88,32 +105,43 @@ def _is_wanted_for_baseline(taken: Taken) -> bool:
     return len(kept) < wanted
 
 
-def _read_back(run: WindowRun) -> Outcome:
-    facts = read_facts(run)
-    log.info("run_window: %s was finished before", facts.window_start)
-    return Outcome(
-        facts, run.run_id, run.tags().get("rtscv.version"), "Finished before.", repeated=True
-    )
+def _read_back(taken: Taken) -> Outcome:
+    """Return what was found before; all that may be left to do is to tell somebody."""
+    run, facts = taken.run, read_facts(taken.run)
+    log.info("run_window: %s was finished before", taken.window.interval)
+    alert = "Finished before."
+    if alert_is_owed(run):
+        alert = raise_alert(taken.monitor, taken.client, run, facts).why
+    return Outcome(facts, run.run_id, run.tags().get("rtscv.version"), alert, repeated=True)
 
 
 def record_unassessed(monitor: Monitor, interval: Interval, error: RtscvError) -> Outcome:
     """Write down that a window could not be judged, and why; never that all is well."""
+    run, facts = _open_unassessed(monitor, interval)
+    return _finish_unassessed(monitor, run.client, run, facts, error)
+
+
+def _open_unassessed(monitor: Monitor, interval: Interval) -> tuple[WindowRun, WindowFacts]:
     client = registry.connect(monitor.model)
     key = sha256(f"{monitor.name} {monitor.model.name} {interval.id}".encode()).hexdigest()[:32]
     facts = first_facts(monitor, interval, key)
-    run = open_window_run(client, monitor, interval, facts)
-    return _finish_unassessed(monitor, client, run, facts, error)
+    return open_window_run(client, monitor, interval, facts), facts
 
 
 def _finish_unassessed(
     monitor: Monitor, client: MlflowClient, run: WindowRun, facts: WindowFacts, error: RtscvError
 ) -> Outcome:
+    facts = _write_unassessed(run, facts, error)
+    alert = raise_alert(monitor, client, run, facts)
+    return Outcome(facts, run.run_id, None, alert.why)
+
+
+def _write_unassessed(run: WindowRun, facts: WindowFacts, error: RtscvError) -> WindowFacts:
     facts = facts.model_copy(
         update={"verdict": f"{NOT_ASSESSED}:{error.code}", "headline": str(error)}
     )
     write_facts(run, facts)
-    alert = raise_alert(monitor, client, run, facts)
     # Not finished for good: the same window may be tried again, and then keeps this run.
     run.fail(error.code, str(error))
     log.warning("run_window: %s: %s", facts.verdict, error)
-    return Outcome(facts, run.run_id, None, alert.why)
+    return facts

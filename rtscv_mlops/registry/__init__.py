@@ -6,7 +6,7 @@ from rtscv_mlops.registry.champion import Champion, find_champion, load_champion
 from rtscv_mlops.registry.connection import connect, greet, is_open, links, make_experiment
 from rtscv_mlops.registry.ledger import claim, experiment_name
 from rtscv_mlops.registry.models import save_rectified, verify_version
-from rtscv_mlops.registry.pages import describe_version, read_description
+from rtscv_mlops.registry.pages import describe_version, noted, read_description
 from rtscv_mlops.registry.promotion import History, history, promote, record_decision, roll_back
 from rtscv_mlops.registry.refit import as_estimator
 from rtscv_mlops.registry.register import log_champion
@@ -50,6 +50,7 @@ __all__ = [
     "load_training_data",
     "log_champion",
     "make_experiment",
+    "noted",
     "offer_version",
     "open_run",
     "promote",

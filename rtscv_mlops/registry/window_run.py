@@ -145,6 +145,10 @@ class WindowRun:
         """Tell whether there is an artifact of this name."""
         return name in self.list_artifacts(artifact_path(name).rpartition("/")[0])
 
+    def place(self, name: str) -> str:
+        """Return the address of an artifact in the artifact store."""
+        return f"{self._run().info.artifact_uri.rstrip('/')}/{artifact_path(name)}"
+
     def read_json(self, name: str) -> Any:
         """Return an artifact that `write_json` wrote; None if there is none."""
         if not self.has(name):
