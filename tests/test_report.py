@@ -335,7 +335,7 @@ def test_columns_that_cannot_be_drawn_are_still_listed(tmp_path):
     _, data = page_of(tmp_path / "r.html", not_assessed(drift=drift), evidence)
 
     assert "withheld" in data
-    assert "seem to move by chance" in data
+    assert "the threshold is raised" in data
 
 
 def test_many_columns_are_capped(tmp_path):
@@ -422,3 +422,22 @@ def test_words_stay_words():
     assert unique(["a", "b", "a"]) == ["a (1)", "b", "a (2)"]
     assert probability(0.0123) == "0.012"
     assert percent_range(None) == "—"
+
+
+@pytest.mark.parametrize("n_rows", [50, 200, 500])
+def test_chance_alone_moves_few_columns(n_rows):
+    """In windows of few rows drawn from the reference's own law, hardly any column has moved."""
+    rng = np.random.default_rng(0)
+    reference = pd.DataFrame(rng.normal(size=(1000, 30))).add_prefix("c")
+    window = pd.DataFrame(rng.normal(size=(n_rows, 30))).add_prefix("c")
+
+    assert compare_columns(window, reference, DriftSettings()).share <= 0.1
+
+
+def test_few_rows_still_show_a_column_that_moved():
+    """A threshold raised for chance still lies below a move that matters."""
+    rng = np.random.default_rng(0)
+    reference = pd.DataFrame(rng.normal(size=(1000, 30))).add_prefix("c")
+    window = pd.DataFrame(rng.normal(size=(200, 30)) + 0.5).add_prefix("c")
+
+    assert compare_columns(window, reference, DriftSettings()).share == 1.0

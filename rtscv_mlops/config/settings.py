@@ -161,7 +161,7 @@ class DriftSettings(Settings):
     ] = Field(default="wasserstein", description="Evidently's method for numbers.")
     num_threshold: float = Field(default=0.1, gt=0, description="Its threshold.")
     cat_method: Literal[
-        "jensenshannon", "psi", "chisquare", "hellinger", "kl_div", "g_test", "TVD"
+        "jensenshannon", "psi", "chisquare", "hellinger", "kl_div", "TVD"
     ] = Field(default="jensenshannon", description="Evidently's method for categories.")
     cat_threshold: float = Field(default=0.1, gt=0, description="Its threshold.")
     max_columns: int = Field(default=60, ge=1, description="Columns shown, most drifted first.")

@@ -4,23 +4,40 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import ValidationError
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from rtscv_mlops import registry
-from rtscv_mlops.config import ModelSettings, monitor_template
+from rtscv_mlops.config import SCHEMA_FILE, ModelSettings, monitor_template, schema_text
 from rtscv_mlops.errors import ConfigError, TrainingDataError
 from rtscv_mlops.rectify.factory import find_factory
+
+SQLITE = "sqlite:///"
 
 
 def write_monitor(model: str, path: Path, tracking_uri: str | None = None) -> Path:
     """Write a commented monitor file for a registered model; an existing file is left alone."""
     if path.exists():
         raise ConfigError(f"{path} exists already. Choose another file, or remove it.")
-    settings = ModelSettings(name=model, tracking_uri=tracking_uri)
+    settings = _settings(name=model, tracking_uri=tracking_uri)
     champion = registry.load_champion(registry.connect(settings), settings)
-    path.write_text(monitor_template(model, champion.columns, tracking_uri=tracking_uri))
+    template = monitor_template(model, champion.columns, tracking_uri=settings.tracking_uri)
+    path.write_text(template)
+    (path.parent / SCHEMA_FILE).write_text(schema_text())
     return path
+
+
+def _settings(**given: Any) -> ModelSettings:
+    """Return settings from a command line; an SQLite file is named from the root."""
+    uri = given.get("tracking_uri")
+    if uri and uri.startswith(SQLITE) and not uri.startswith(f"{SQLITE}/"):
+        given["tracking_uri"] = f"{SQLITE}{Path(uri.removeprefix(SQLITE)).resolve()}"
+    try:
+        return ModelSettings(**given)
+    except ValidationError as error:
+        wrong = "; ".join(f"{one['loc'][0]}: {one['msg']}" for one in error.errors())
+        raise ConfigError(f"The options cannot be used: {wrong}.") from error
 
 
 def register_champion(
@@ -35,7 +52,7 @@ def register_champion(
     allow_pickle: bool = False,
 ) -> str:
     """Log a model with its training data as champion; return its version."""
-    settings = ModelSettings(name=model, tracking_uri=tracking_uri, allow_pickle=allow_pickle)
+    settings = _settings(name=model, tracking_uri=tracking_uri, allow_pickle=allow_pickle)
     client = registry.connect(settings)
     features, labels = _labelled(training, label)
     return registry.log_champion(

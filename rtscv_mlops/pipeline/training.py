@@ -44,10 +44,18 @@ def _known(features: pd.DataFrame, labels: pd.Series, champion: Champion) -> Kno
 
 
 def _check_unknown_label(known: Known, monitor: Monitor) -> None:
-    """Refuse a class that is called unknown already: nobody could tell the two apart."""
-    if monitor.rectify.unknown_label is None and "unknown" in known.labels.tolist():
+    """Refuse a name for unknowns that could be mistaken for a class, or has another type."""
+    name, labels = monitor.rectify.unknown_label, known.labels.tolist()
+    if name is None and "unknown" in labels:
         raise TrainingDataError(
             "A known class is called 'unknown' already, so unknowns need another name. "
             "Choose one as rectify.unknown_label.",
             code="unknown_label_taken",
+        )
+    if name is not None and isinstance(name, str) != isinstance(labels[0], str):
+        kind = "text" if isinstance(labels[0], str) else "whole numbers"
+        raise TrainingDataError(
+            f"rectify.unknown_label is {name!r}, but the model's labels are {kind}. Whoever reads "
+            "the model's answers expects one type: choose a label of that type, or leave it out.",
+            code="unknown_label_type",
         )

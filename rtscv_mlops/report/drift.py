@@ -28,6 +28,16 @@ SAMPLE_SEED = 0
 MAX_CATEGORIES = 100
 """More different values than this, and than half the larger side's rows, are free text."""
 
+DISTANCES = {"wasserstein", "jensenshannon", "psi", "kl_div", "hellinger"}
+"""Measures that grow with the distance; of few rows they are never 0, however alike the sides."""
+
+ENOUGH_ROWS = 5_000
+"""From here on chance stays well below any threshold that makes sense."""
+
+CHANCE_DRAWS = 10
+CHANCE_SPREADS = 3.0
+"""Chance explains a distance up to this many spreads above its mean over the draws."""
+
 COLUMN_TYPES = {"number": ColumnType.Numerical, "category": ColumnType.Categorical}
 
 
@@ -125,7 +135,9 @@ def _compare(
 
 
 def _scored(name: str, known: _Values, served: _Values, measure: _Measure) -> ColumnDrift:
-    score, drifted = _apply(measure, *_aligned(known, served), known.kind)
+    ours, theirs = _aligned(known, served)
+    measure = _beyond_chance(measure, ours, len(theirs), known.kind)
+    score, drifted = _apply(measure, ours, theirs, known.kind)
     return ColumnDrift(
         name=name,
         kind=known.kind,
@@ -134,6 +146,30 @@ def _scored(name: str, known: _Values, served: _Values, measure: _Measure) -> Co
         threshold=measure.threshold,
         drifted=drifted,
     )
+
+
+def _beyond_chance(
+    measure: _Measure, known: "pd.Series[Any]", n_window: int, kind: Kind
+) -> _Measure:
+    """Return the measure with a threshold that chance alone does not reach.
+
+    Windows as large as this one, drawn from the reference itself, show what chance does.
+    """
+    if measure.test.name not in DISTANCES or min(len(known), n_window) >= ENOUGH_ROWS:
+        return measure
+    rng = np.random.default_rng(SAMPLE_SEED)
+    values = known.to_numpy()
+    scores = [
+        _apply(
+            measure,
+            pd.Series(rng.choice(values, len(values))),
+            pd.Series(rng.choice(values, n_window)),
+            kind,
+        )[0]
+        for _ in range(CHANCE_DRAWS)
+    ]
+    chance = float(np.mean(scores) + CHANCE_SPREADS * np.std(scores))
+    return _Measure(measure.test, max(measure.threshold, chance))
 
 
 def _apply(

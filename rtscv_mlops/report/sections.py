@@ -33,6 +33,7 @@ from rtscv_mlops.facts import (
 )
 from rtscv_mlops.report import figures
 from rtscv_mlops.report.bars import Bars, draw_bars
+from rtscv_mlops.report.drift import ENOUGH_ROWS
 from rtscv_mlops.report.text import (
     markdown,
     percent,
@@ -56,9 +57,6 @@ CARDS_EXPLAINED = (
 )
 MAX_CLASSES = 50
 PLURALS = {"number": "numbers", "category": "categories"}
-FEW_ROWS = 1_000
-"""Of unchanged normal columns 4 % pass a distance of 0.1 at this many rows a side, 21 % at 500,
-and 70 % at 200 (measured)."""
 
 
 def headline(facts: WindowFacts, links: Mapping[str, str]) -> Widgets:
@@ -243,8 +241,8 @@ def _drift_text(facts: DriftFacts) -> str:
     )
     if methods := _methods(facts):
         text += f" Measured by {markdown(methods)}."
-    if min(facts.window_rows, facts.reference_rows) < FEW_ROWS:
-        text += f" **With fewer than {FEW_ROWS:,} rows, columns also seem to move by chance.**"
+    if min(facts.window_rows, facts.reference_rows) < ENOUGH_ROWS:
+        text += " Where so few rows may differ as much by chance, the threshold is raised."
     return text
 
 
