@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -49,7 +50,8 @@ class Outcome:
 def run_window(monitor: Monitor, interval: Interval, tell: Tell = _nobody) -> Outcome:
     """Take a window through all stages; a window that was finished before is read back.
 
-    `tell` is given the name of each stage as it begins, and how far the reading is.
+    `tell` is given the name of each stage as it begins, and how far the reading is. A service that
+    failed is recorded too, and then raised: trying again may help.
     """
     tell("take_window")
     try:
@@ -58,12 +60,20 @@ def run_window(monitor: Monitor, interval: Interval, tell: Tell = _nobody) -> Ou
         )
     except (InputError, NotAssessed) as error:
         return record_unassessed(monitor, interval, error)
+    except ServiceError as error:
+        with suppress(ServiceError):  # MLflow itself may be what failed.
+            _write_unassessed(*_open_unassessed(monitor, interval), error)
+        raise
     if taken.run.is_complete:
         return _read_back(taken)
     try:
         facts, version = _judge(taken, tell)
     except (InputError, NotAssessed) as error:
         return _finish_unassessed(monitor, taken.client, taken.run, taken.facts, error)
+    except ServiceError as error:
+        with suppress(ServiceError):
+            _write_unassessed(taken.run, taken.facts, error)
+        raise
     tell("raise_alert")
     alert = raise_alert(monitor, taken.client, taken.run, facts)
     taken.run.finish()
