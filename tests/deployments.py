@@ -1,0 +1,207 @@
+"""A deployed model for tests of whole windows: MLflow in a folder, a champion, days of traffic.
+
+A whole window takes seconds, so one deployment is judged once and copied for those who change it.
+"""
+
+import atexit
+import json
+import shutil
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from mlflow.tracking import MlflowClient
+from sklearn.svm import SVC
+
+from rtscv_mlops import log_champion, pipeline, registry
+from rtscv_mlops.config import Monitor, load_monitor
+from rtscv_mlops.pipeline import Outcome
+from rtscv_mlops.registry import RunSummary, VersionSummary, WindowRun
+from rtscv_mlops.window import Interval
+from tests.registries import client_of, new_database
+
+MODEL = "leaves"
+COLUMNS = ["length", "width", "veins"]
+KINDS = {
+    "oak": (0.0, 0.0, 0.0),
+    "elm": (8.0, 0.0, 0.0),
+    "ash": (0.0, 8.0, 0.0),
+    "fig": (9.0, 9.0, 4.0),
+}
+"""Where each kind of leaf lies; the champion is never taught what a fig leaf is."""
+
+KNOWN = {"oak": 70, "elm": 70, "ash": 70}
+WITH_FIGS = {**KNOWN, "fig": 40}
+
+QUIET, MOVED, NEW, EMPTY = "2026-01-05", "2026-01-06", "2026-01-07", "2026-01-04"
+"""Days of nothing new, of known leaves that grew, of fig leaves, and of no leaves at all."""
+
+CANARY = "canary@example.com"
+"""Stands in a column of the source that the model does not use."""
+
+
+def leaves(seed: int, counts: dict[str, int], shift: float = 0.0) -> tuple[pd.DataFrame, Any]:
+    """Return leaves of each kind in any order, and what they are."""
+    rng = np.random.default_rng(seed)
+    kinds = rng.permutation(np.repeat(list(counts), list(counts.values())))
+    values = np.array([KINDS[kind] for kind in kinds]) + rng.normal(size=(len(kinds), 3))
+    return pd.DataFrame(values + shift, columns=COLUMNS), kinds
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A folder with MLflow, windows and monitor files."""
+
+    folder: Path
+
+    @property
+    def uri(self) -> str:
+        return f"sqlite:///{self.folder}/mlflow.db"
+
+    @property
+    def client(self) -> MlflowClient:
+        return client_of(self.uri)
+
+    def write_day(self, day: str, rows: pd.DataFrame, kinds: Any, part: str = "0") -> None:
+        """Write rows with a key, a time on that day, the truth, and a private column."""
+        start = pd.Timestamp(day, tz="UTC")
+        times = start + pd.to_timedelta(np.linspace(0, 86_000, len(rows)), unit="s")
+        table = rows.assign(
+            leaf=[f"{day}-{part}-{number}" for number in range(len(rows))],
+            seen_at=times,
+            kind=kinds,
+            finder=CANARY,
+        )
+        place = self.folder / "windows" / f"day={day}"
+        place.mkdir(parents=True, exist_ok=True)
+        table.to_parquet(place / f"{part}.parquet", index=False)
+
+    def write_monitor(self, name: str = MODEL, more: str = "", model: str = MODEL) -> Path:
+        file = self.folder / f"{name}.yaml"
+        file.write_text(
+            f"source:\n  path: windows/\n  timestamp: seen_at\n  key: leaf\n"
+            f"model:\n  name: {model}\n  tracking_uri: {self.uri}\n{more}"
+        )
+        return file
+
+    def monitor(self, name: str = MODEL, more: str = "", model: str = MODEL) -> Monitor:
+        return load_monitor(self.write_monitor(name, more, model))
+
+    def add_champion(self, model: Any = None, seed: int = 0, **given: Any) -> str:
+        rows, kinds = leaves(seed, dict.fromkeys(("oak", "elm", "ash"), 80))
+        model = SVC(random_state=0) if model is None else model
+        given = {"name": MODEL, "experiment": MODEL} | given
+        return log_champion(model.fit(rows, kinds), rows, kinds, tracking_uri=self.uri, **given)
+
+    def run(self, day: str, monitor: Monitor | None = None, **given: Any) -> Outcome:
+        return pipeline.run_window(monitor or self.monitor(), Interval.day(day), **given)
+
+    def runs(self, day: str, monitor: str = MODEL) -> list[RunSummary]:
+        window = Interval.day(day).id
+        return registry.find_runs(self.client, MODEL, monitor=monitor, window=window)
+
+    def versions(self, day: str) -> list[VersionSummary]:
+        found = registry.find_versions(self.client, MODEL)
+        return [version for version in found if version.window == Interval.day(day).id]
+
+    def window_run(self, day: str) -> WindowRun:
+        (run,) = self.runs(day)
+        return WindowRun(self.client, run.run_id)
+
+    def aliases(self) -> dict[str, str]:
+        aliases = self.client.get_registered_model(MODEL).aliases
+        return {name: str(version) for name, version in aliases.items()}
+
+
+def deploy(folder: Path) -> Deployment:
+    """Set up MLflow, a champion, and a day of each kind; nothing is judged yet."""
+    client = client_of(new_database(folder))
+    for experiment in (MODEL, registry.experiment_name(MODEL)):
+        client.create_experiment(experiment, artifact_location=(folder / "artifacts").as_uri())
+    deployment = Deployment(folder)
+    deployment.add_champion()
+    deployment.write_day(QUIET, *leaves(1, KNOWN))
+    deployment.write_day(MOVED, *leaves(2, KNOWN, shift=1.2))
+    deployment.write_day(NEW, *leaves(3, WITH_FIGS))
+    return deployment
+
+
+@cache
+def _folder() -> Path:
+    folder = Path(mkdtemp(prefix="leaves-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@cache
+def _deployed() -> Deployment:
+    folder = _folder() / "deployed"
+    folder.mkdir()
+    return deploy(folder)
+
+
+@cache
+def judged() -> Deployment:
+    """A deployment of which each day was judged; for looking at only."""
+    deployment = deployed(_folder() / "judged")
+    for day in (QUIET, MOVED, NEW, EMPTY):
+        deployment.run(day)
+    return deployment
+
+
+def deployed(folder: Path) -> Deployment:
+    """A deployment of one's own, in which nothing is judged yet."""
+    return _copy(_deployed(), folder)
+
+
+def judged_copy(folder: Path) -> Deployment:
+    """A deployment of one's own, of which each day was judged."""
+    return _copy(judged(), folder)
+
+
+def _copy(deployment: Deployment, folder: Path) -> Deployment:
+    """Copy a deployment; MLflow keeps whole addresses, so they are changed in its database."""
+    shutil.copytree(deployment.folder, folder, dirs_exist_ok=True)
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'"):
+            for _, column, kind, *_ in database.execute(f"PRAGMA table_info('{table}')").fetchall():
+                if "CHAR" in kind or "TEXT" in kind:
+                    database.execute(
+                        f"UPDATE {table} SET {column} = replace({column}, ?, ?)",
+                        (str(deployment.folder), str(folder)),
+                    )
+    database.close()
+    copy = Deployment(folder)
+    copy.write_monitor()
+    return copy
+
+
+@contextmanager
+def webhook() -> Iterator[tuple[str, list[dict[str, Any]], list[int]]]:
+    """Listen for alerts: the address, what came, and the answers to give before 200."""
+    received: list[dict[str, Any]] = []
+    answers: list[int] = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(answers.pop(0) if answers else 200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Keep quiet."""
+
+    server = HTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/alerts", received, answers
+    server.shutdown()
+    server.server_close()

@@ -1,0 +1,258 @@
+"""One window from end to end: what it leaves in MLflow, for each verdict."""
+
+import json
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+
+from rtscv_mlops import pipeline
+from rtscv_mlops.alerts import AlertDecision, make_alert
+from rtscv_mlops.facts import WindowFacts
+from rtscv_mlops.pipeline.stages import read_facts, rectify_window, take_window, write_report
+from rtscv_mlops.review import one_line, rate
+from rtscv_mlops.window import Interval
+from tests.deployments import (
+    CANARY,
+    COLUMNS,
+    EMPTY,
+    KNOWN,
+    MODEL,
+    MOVED,
+    NEW,
+    QUIET,
+    WITH_FIGS,
+    deployed,
+    judged,
+    leaves,
+)
+
+VERDICTS = {
+    QUIET: "no_change",
+    MOVED: "drift",
+    NEW: "unknowns",
+    EMPTY: "not_assessed:empty_window",
+}
+
+
+@pytest.fixture(scope="module")
+def deployment():
+    """Each day of it was judged; not to be changed."""
+    return judged()
+
+
+# -- what every window leaves
+
+
+@pytest.mark.parametrize(("day", "verdict"), VERDICTS.items())
+def test_a_window_leaves_its_verdict(deployment, day, verdict):
+    """The file, the tag and the metrics of a run say what the facts say, and nothing else."""
+    run = deployment.window_run(day)
+
+    facts = WindowFacts.model_validate(run.read_json("verdict.json"))
+
+    assert facts.schema_version == 1
+    assert facts.verdict == verdict == run.tags()["rtscv.verdict"]
+    metrics = deployment.client.get_run(run.run_id).data.metrics
+    assert metrics == pytest.approx(facts.metrics())
+    assert (facts.monitor, facts.model) == (MODEL, MODEL)
+
+
+@pytest.mark.parametrize("day", [QUIET, MOVED, NEW])
+def test_an_assessed_window_can_be_looked_into(deployment, day):
+    """Its run is finished and holds params, datasets with digests, the report and the scores."""
+    run = deployment.window_run(day)
+
+    stored = deployment.client.get_run(run.run_id)
+
+    assert stored.info.status == "FINISHED"
+    assert stored.data.tags["rtscv.state"] == "complete"
+    assert stored.data.params["seed"] == "0"
+    assert stored.data.params["alpha"] == "0.01"
+    inputs = {entry.dataset.name: entry for entry in stored.inputs.dataset_inputs}
+    assert set(inputs) == {"window", "training"}
+    assert all(entry.dataset.digest for entry in inputs.values())
+    contexts = {tag.value for entry in inputs.values() for tag in entry.tags}
+    assert contexts == {"deployment", "training"}
+    assert read_facts(run).digest.startswith(inputs["window"].dataset.digest)
+    assert {"verdict.json", "report.html", "evidence.npz"} <= run.list_artifacts()
+
+
+def test_metrics_hold_what_teams_plot(deployment):
+    """Rows, sample, unknowns, rate with interval, p-value, groups, drift, both models, timings."""
+    facts = read_facts(deployment.window_run(NEW))
+
+    metrics = facts.metrics()
+
+    assert metrics["window_rows"] == metrics["sampled_rows"] == 250
+    assert metrics["unknown_rate_low"] < 40 / 250 < metrics["unknown_rate_high"]
+    assert metrics["unknown_rate_low"] <= metrics["unknown_rate"] <= metrics["unknown_rate_high"]
+    assert metrics["p_value"] < 0.01
+    by_cluster = [metrics[f"cluster_{card.number}_rows"] for card in facts.clusters]
+    assert sum(by_cluster) == metrics["unknowns"] == facts.unknowns
+    assert 0 < metrics["drift_share"] <= 1
+    for model in ("champion", "challenger"):
+        assert metrics[f"{model}_accuracy"] > 0.9
+        assert metrics[f"{model}_macro_f"] > 0.9
+    assert {"seconds_rectify", "seconds_compare"} <= set(metrics)
+
+
+def test_what_was_not_assessed_has_no_figures(deployment):
+    """An empty day is a failed run with its reason: no rate, no p-value, no version, no report."""
+    run = deployment.window_run(EMPTY)
+
+    stored = deployment.client.get_run(run.run_id)
+
+    assert stored.info.status == "FAILED"
+    assert stored.data.tags["rtscv.state"] == "failed:empty_window"
+    assert "no rows" in stored.data.tags["rtscv.error"]
+    assert not {"unknown_rate", "p_value", "unknowns"} & set(stored.data.metrics)
+    assert "report.html" not in run.list_artifacts()
+    assert deployment.versions(EMPTY) == []
+
+
+def test_all_renderings_agree(deployment):
+    """The page, the description, the alert, the run's note and the log line have one headline."""
+    run = deployment.window_run(NEW)
+    (version,) = deployment.versions(NEW)
+    facts = read_facts(run)
+
+    question = pipeline.show_challenger(deployment.monitor(), version.version)
+    alert = make_alert(facts, AlertDecision(True, "why"), {})
+
+    assert question.facts == facts
+    estimate = rate(facts.unknown_rate, facts.unknown_rate_interval)
+    assert estimate.lower() in facts.headline.lower()
+    assert estimate in question.description
+    assert estimate in alert.subject
+    assert estimate in one_line(facts)
+    assert facts.headline in json.dumps(alert.payload())
+
+
+# -- unknown rows
+
+
+def test_unknown_rows_are_kept(deployment, tmp_path):
+    """The rows set apart can be read again, with what the champion called them and their group."""
+    run = deployment.window_run(NEW)
+    facts = read_facts(run)
+
+    rows = pd.read_parquet(run.download("unknowns.parquet", tmp_path))
+
+    added = ["rtscv.champion_called", "rtscv.unknown_score", "rtscv.cluster"]
+    assert list(rows.columns) == [*COLUMNS, *added]
+    assert len(rows) == facts.unknowns
+    assert rows["rtscv.cluster"].value_counts().to_dict() == {
+        card.number: card.size for card in facts.clusters
+    }
+    with np.load(run.download("evidence.npz", tmp_path)) as evidence:
+        assert evidence["unknown"].sum() == facts.unknowns
+        assert len(evidence["window_scores"]) == facts.sampled
+
+
+@pytest.mark.parametrize("day", [QUIET, MOVED, EMPTY])
+def test_a_day_without_unknowns_leaves_none(deployment, day):
+    """No rows, no groups and no version come of a day on which nothing new was seen."""
+    run = deployment.window_run(day)
+
+    assert not {"unknowns.parquet", "clusters.json"} & run.list_artifacts()
+    assert deployment.versions(day) == []
+
+    """A value of such a column is in no artifact, tag, param, page or table of MLflow."""
+    assert CANARY.encode() in (deployment.folder / "windows" / f"day={NEW}/0.parquet").read_bytes()
+
+    for file in [*deployment.folder.rglob("*.*")]:
+        if file.is_file() and "windows" not in file.parts:
+            assert CANARY.encode() not in file.read_bytes(), file
+
+
+def test_columns_that_may_not_be_shown_are_not(tmp_path):
+    """With report.columns, other columns of the model are in no artifact; caps are kept."""
+    deployment = deployed(tmp_path)
+    rows, kinds = leaves(3, WITH_FIGS)
+    secret = 9.87654321
+    deployment.write_day(NEW, rows.assign(veins=rows["veins"].where(kinds != "fig", secret)), kinds)
+    more = "report:\n  columns: [length]\n  max_unknowns: 7\n  exemplars: 2\n"
+    taken = take_window(deployment.monitor(more=more), Interval.day(NEW))
+
+    done = rectify_window(taken)
+    facts = write_report(taken, done)
+
+    shown = pd.read_parquet(taken.run.download("unknowns.parquet", tmp_path))
+    assert len(shown) == 7
+    assert shown.columns[0] == "length"
+    assert not {"width", "veins"} & set(shown.columns)
+    assert [column.name for column in facts.drift.columns] == ["length"]
+    assert all(set(row) == {"length"} for card in facts.clusters for row in card.exemplars)
+    assert all(len(card.exemplars) <= 2 for card in facts.clusters)
+    for name in ("verdict.json", "clusters.json", "report.html"):
+        text = taken.run.download(name, tmp_path).read_text()
+        assert "9.87" not in text
+        assert "veins" not in text
+
+
+# -- the challenger
+
+
+def test_the_challenger_waits_for_a_person(deployment):
+    """It has the alias and the tags that tie it to window, champion and report; nothing moved."""
+    (version,) = deployment.versions(NEW)
+    run = deployment.window_run(NEW)
+
+    stored = deployment.client.get_model_version(MODEL, version.version)
+
+    assert deployment.aliases() == {"champion": "1", "challenger": version.version}
+    assert stored.tags["rtscv.review"] == "pending"
+    assert stored.tags["rtscv.window"] == Interval.day(NEW).id
+    assert stored.tags["rtscv.champion_version"] == "1"
+    assert stored.tags["rtscv.key"] == read_facts(run).key
+    assert stored.tags["rtscv.report_sha256"] == run.tags()["rtscv.report_sha256"]
+    assert stored.tags["rtscv.model_sha256"] == run.tags()["rtscv.model_sha256"]
+    assert stored.run_id == run.run_id
+    assert run.tags()["rtscv.version"] == version.version
+
+
+def test_the_description_is_enough_to_decide_on(deployment):
+    """The registry page asks the question and shows groups, classes and the commands."""
+    (version,) = deployment.versions(NEW)
+
+    text = deployment.client.get_model_version(MODEL, version.version).description
+
+    assert "may this model take the place of version 1 of leaves?" in text
+    assert "| 1" in text  # the first group
+    for kind in KNOWN:
+        assert f"| {kind}" in text
+    assert f"review approve leaves.yaml --version {version.version}" in text
+
+
+def test_the_challenger_is_a_drop_in(deployment):
+    """Loaded by its alias, it answers with the known labels and, for fig leaves, with unknown."""
+    deployment.client  # noqa: B018 - points MLflow at this deployment
+    challenger = mlflow.pyfunc.load_model(f"models:/{MODEL}@challenger")
+    champion = mlflow.pyfunc.load_model(f"models:/{MODEL}@champion")
+    rows, kinds = leaves(99, WITH_FIGS)
+
+    answers = np.asarray(challenger.predict(rows))
+
+    assert set(answers) == {*KNOWN, "unknown"}
+    assert np.mean(answers[kinds == "fig"] == "unknown") > 0.9
+    assert np.mean(answers[kinds != "fig"] == kinds[kinds != "fig"]) > 0.9
+    signature = challenger.metadata.signature
+    assert signature.inputs.input_names() == COLUMNS
+    assert signature.inputs == champion.metadata.signature.inputs
+    assert challenger.input_example is not None
+
+
+def test_the_report_says_how_it_was_obtained(deployment, tmp_path):
+    """The table of settings is made of words and numbers; nothing is a dump of a structure."""
+    run = deployment.window_run(NEW)
+
+    settings = read_facts(run).settings
+
+    assert settings["folds (k)"] == 3
+    assert settings["what scores rows"] == "KernelGate"
+    assert settings["weight of the window (c)"] > 0
+    assert "fig" not in settings["unknown rows look like"]
+    assert all(isinstance(value, str | int | float) for value in settings.values())
+    assert "weight of the window (c)" in run.download("report.html", tmp_path).read_text()
