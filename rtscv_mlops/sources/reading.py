@@ -42,6 +42,11 @@ class Reader:
     natural: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     timeless: int = 0
     offsets: set[str] = field(default_factory=set)
+    names: dict[str, str] = field(init=False)
+    """Of each slot, the column that fills it."""
+
+    def __post_init__(self) -> None:
+        self.names = {field.slot: field.name for field in self.fields}
 
     def read(self) -> None:
         """Read everything once."""
@@ -55,8 +60,7 @@ class Reader:
 
     def column(self, sample: pd.DataFrame, slot: str) -> pd.Series:
         """Return a slot of the sample in plain types, named as in the source."""
-        names = {field.slot: field.name for field in self.fields}
-        column = sample[slot].rename(names[slot])
+        column = sample[slot].rename(self.names[slot])
         return from_text(column, self.natural[slot]) if slot in self.natural else plain(column)
 
     def _read_files(self) -> None:
@@ -118,9 +122,10 @@ class Reader:
         if self.span is not None:
             batch, columns[TIME] = self._within(batch, self.span, piece.place)
         reading = Reading(piece.place, self.settings.csv.decimal, piece.untyped)
+        found = dict(zip(batch.schema.names, batch.columns, strict=True))
         for wanted in self.fields:
             if wanted.slot != TIME:
-                columns |= self._converted(batch, wanted, reading)
+                columns |= self._converted(found.get(wanted.name), len(batch), wanted, reading)
         frame = pa.table(columns).to_pandas(types_mapper=STORED.get)
         return frame if self.keep is None else self.keep(frame)
 
@@ -134,12 +139,11 @@ class Reader:
         return batch.filter(placed.inside), moments.cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
 
     def _converted(
-        self, batch: pa.RecordBatch, wanted: Field, reading: Reading
+        self, column: pa.Array | None, rows: int, wanted: Field, reading: Reading
     ) -> dict[str, pa.Array]:
-        if wanted.name not in batch.schema.names:
-            gaps = pa.nulls(len(batch), TARGETS.get(wanted.kind, pa.string()))
+        if column is None:
+            gaps = pa.nulls(rows, TARGETS.get(wanted.kind, pa.string()))
             return {wanted.slot: gaps} if wanted.kind != NATURAL else {}
-        column = batch.column(wanted.name)
         if wanted.kind != NATURAL:
             return {wanted.slot: conform(column, wanted, reading)}
         texts, source = as_text(column, wanted, reading)
