@@ -297,7 +297,11 @@ def project(known: Known, window: pd.DataFrame, unknown: NDArray[Any], seed: int
     if numbers.shape[1] > COMPONENTS:
         numbers = PCA(COMPONENTS, random_state=seed).fit_transform(numbers)
     points = TSNE(
-        perplexity=min(30.0, (len(numbers) - 1) / 3), max_iter=500, random_state=seed
+        perplexity=min(30.0, (len(numbers) - 1) / 3),
+        # One column has no second direction to start from.
+        init="pca" if numbers.shape[1] > 1 else "random",
+        max_iter=500,
+        random_state=seed,
     ).fit_transform(numbers)
     of_window = np.full((len(window), 2), np.nan)
     of_window[shown] = points[len(drawn) :]
