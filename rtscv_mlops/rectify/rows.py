@@ -75,7 +75,8 @@ class Numbers:
             values = np.where(np.isinf(values), np.nan, values)
         low, high = (np.nan_to_num(edge.reduce(values, axis=0)) for edge in (np.fmin, np.fmax))
         middle, width = low / 2 + high / 2, high / 2 - low / 2
-        self._offset = np.where(np.abs(middle) > COARSE * width, middle, 0.0)
+        with np.errstate(over="ignore"):  # a width near the largest float
+            self._offset = np.where(np.abs(middle) > COARSE * width, middle, 0.0)
         reach = np.maximum(np.abs(low - self._offset), np.abs(high - self._offset))
         extreme = (reach > LARGEST) | ((reach > 0) & (reach < 1 / LARGEST))
         self._unit = np.where(extreme, reach, 1.0)
