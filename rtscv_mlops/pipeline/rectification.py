@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api.types import is_numeric_dtype
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -26,7 +27,7 @@ from rtscv_mlops.assess import (
     sample_known,
 )
 from rtscv_mlops.config import Monitor
-from rtscv_mlops.errors import ModelError, RtscvError
+from rtscv_mlops.errors import ModelError, RtscvError, WindowError
 from rtscv_mlops.facts import Comparison, Evidence, WindowFacts
 from rtscv_mlops.pipeline.baseline import Baseline
 from rtscv_mlops.pipeline.oddities import find_oddities
@@ -95,7 +96,7 @@ def rectify(
     unknown = np.zeros(len(window.sample), dtype=bool)
     unknown[model.unknown_indices_] = True
     rows = known.rows(window.sample)
-    before = predict(champion, rows)
+    before = _answers(champion, known, window.sample)
     after = predict(model.estimator_, rows)
     with _timed(seconds, "describe"):
         columns = shown_columns(monitor, window.sample)
@@ -194,6 +195,30 @@ def _fit(
             "hand to see why.",
             code="fit_failed",
         ) from error
+
+
+def _answers(champion: Any, known: Known, sample: pd.DataFrame) -> NDArray[Any]:
+    """Return what the champion says of the window; one that refuses it cannot be judged by it."""
+    try:
+        return predict(champion, known.rows(sample))
+    except Exception as error:  # the champion is the user's, and may raise anything
+        raise WindowError(
+            f"The champion has no answer for rows of this window: {error}. "
+            f"{_new_words(sample, known.features)}Correct the source, or serve a model that takes "
+            "such rows.",
+            code="model_refuses",
+        ) from error
+
+
+def _new_words(sample: pd.DataFrame, taught: pd.DataFrame) -> str:
+    """Say which columns hold words that the training data does not have."""
+    words = {
+        name: sorted(set(sample[name].dropna().map(str)) - set(taught[name].dropna().map(str)))
+        for name in sample.columns
+        if not is_numeric_dtype(sample[name])
+    }
+    named = [f"{name!r} ({', '.join(map(repr, new[:3]))})" for name, new in words.items() if new]
+    return f"Values that were never taught are in {', '.join(named[:5])}. " if named else ""
 
 
 def _compare(
