@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from mlflow.tracking import MlflowClient
+from mlflow.tracking._tracking_service import utils
 from sklearn.svm import SVC
 
 from rtscv_mlops import log_champion, pipeline, registry
@@ -69,6 +70,9 @@ class Deployment:
 
     @property
     def client(self) -> MlflowClient:
+        """A client; all of MLflow speaks to this deployment from now on."""
+        # MLflow remembers where the artifacts of a run are, and copies share the names of runs.
+        utils._artifact_repos_cache.clear()
         return client_of(self.uri)
 
     def write_day(self, day: str, rows: pd.DataFrame, kinds: Any, part: str = "0") -> None:
@@ -149,9 +153,15 @@ def _deployed() -> Deployment:
     return deploy(folder)
 
 
-@cache
 def judged() -> Deployment:
     """A deployment of which each day was judged; for looking at only."""
+    deployment = _judged()
+    assert deployment.client.tracking_uri == deployment.uri
+    return deployment
+
+
+@cache
+def _judged() -> Deployment:
     deployment = deployed(_folder() / "judged")
     for day in (QUIET, MOVED, NEW, EMPTY):
         deployment.run(day)
@@ -182,6 +192,7 @@ def _copy(deployment: Deployment, folder: Path) -> Deployment:
     database.close()
     copy = Deployment(folder)
     copy.write_monitor()
+    assert copy.client.tracking_uri == copy.uri
     return copy
 
 

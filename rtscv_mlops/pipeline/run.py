@@ -150,8 +150,10 @@ def _write_unassessed(run: WindowRun, facts: WindowFacts, error: RtscvError) -> 
     facts = facts.model_copy(
         update={"verdict": f"{NOT_ASSESSED}:{error.code}", "headline": str(error)}
     )
-    write_facts(run, facts)
-    # Not finished for good: the same window may be tried again, and then keeps this run.
-    run.fail(error.code, str(error))
+    # A rival may have finished the window meanwhile, and its verdict stands.
+    if not run.is_complete:
+        write_facts(run, facts)
+        # Not finished for good: the same window may be tried again, and then keeps this run.
+        run.fail(error.code, str(error))
     log.warning("run_window: %s: %s", facts.verdict, error)
     return facts

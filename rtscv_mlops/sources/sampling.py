@@ -27,10 +27,14 @@ BUCKETS = 2**14
 
 @dataclass(slots=True)
 class Sketch:
-    """The smallest hashes of the rows seen so far, and sums over all of them."""
+    """The smallest hashes of the rows seen so far, and sums over all of them.
+
+    The column `apart` is kept with the rows, but says nothing about which row it is.
+    """
 
     size: int
     seed: int
+    apart: str | None = None
     rows: int = 0
     limit: np.uint64 = LARGEST
     sums: list[int] = field(default_factory=lambda: [0, 0])
@@ -40,11 +44,12 @@ class Sketch:
 
     def part(self) -> "Sketch":
         """Return an empty sketch for rows that may have to be forgotten again."""
-        return Sketch(self.size, self.seed, limit=self.limit)
+        return Sketch(self.size, self.seed, self.apart, limit=self.limit)
 
     def add(self, frame: pd.DataFrame) -> None:
         """See more rows."""
-        content: Hashes = np.asarray(pd.util.hash_pandas_object(frame, index=False), np.uint64)
+        named = frame.drop(columns=self.apart, errors="ignore") if self.apart else frame
+        content: Hashes = np.asarray(pd.util.hash_pandas_object(named, index=False), np.uint64)
         self.rows += len(frame)
         self._sum(int(content.sum(dtype=np.uint64)), int(_mixed(content, 0).sum(dtype=np.uint64)))
         places = (content % np.uint64(BUCKETS)).astype(np.int64)

@@ -37,7 +37,8 @@ def read_window(
     reader = Reader(
         source,
         source_fields(source, columns),
-        Sketch(max_rows, seed),
+        # A label that arrives later must neither make another window nor another sample.
+        Sketch(max_rows, seed, apart=LABEL),
         span=Span(source.timestamp, source.timezone, interval),
         progress=progress,
     )
