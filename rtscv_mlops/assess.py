@@ -26,7 +26,7 @@ from rtscv_mlops.rectify.rows import Numbers
 COMPARED_ROWS = 20_000
 """Known rows that champion and challenger are compared on, at most."""
 
-DRAWN_ROWS = 500
+DRAWN_ROWS = 300
 """Rows a side of the projection."""
 
 DRAWN_UNKNOWNS = 0.4
@@ -222,8 +222,8 @@ def compare_by_folds(
 
 def _fit_with(estimator: Any, part: Known, unknowns: pd.DataFrame, unknown_label: Any) -> Any:
     rows = pd.concat([part.features, unknowns], ignore_index=True)
-    labels = np.append(part.labels, np.full(len(unknowns), unknown_label, dtype=object))
-    labels = labels.astype(np.asarray([*part.labels[:1].tolist(), unknown_label]).dtype)
+    # From a list, so that the type has room for the longest label.
+    labels = np.asarray([*part.labels.tolist(), *[unknown_label] * len(unknowns)])
     return clone(estimator).fit(part.rows(rows), labels)
 
 
@@ -300,7 +300,7 @@ def project(known: Known, window: pd.DataFrame, unknown: NDArray[Any], seed: int
         perplexity=min(30.0, (len(numbers) - 1) / 3),
         # One column has no second direction to start from.
         init="pca" if numbers.shape[1] > 1 else "random",
-        max_iter=500,
+        max_iter=400,
         random_state=seed,
     ).fit_transform(numbers)
     of_window = np.full((len(window), 2), np.nan)

@@ -22,7 +22,9 @@ def draw_plots(facts: WindowFacts, evidence: Evidence, folder: Path) -> list[Pat
     drawn = {"scores.png": _draw_scores, "projection.png": _draw_projection}
     files = []
     for name, draw in drawn.items():
-        figure = Figure(figsize=(7, 4.5), layout="constrained")
+        figure = Figure(figsize=(7, 4.5))
+        # A layout engine would draw everything twice to find the same margins.
+        figure.subplots_adjust(left=0.1, right=0.82, bottom=0.12, top=0.92)
         axes = figure.add_subplot()
         axes.set_title(
             plain(facts.headline, 200), fontsize=10, loc="left", wrap=True, parse_math=False
