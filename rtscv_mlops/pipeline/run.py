@@ -152,8 +152,10 @@ def _write_unassessed(run: WindowRun, facts: WindowFacts, error: RtscvError) -> 
     )
     # A rival may have finished the window meanwhile, and its verdict stands.
     if not run.is_complete:
-        write_facts(run, facts)
-        # Not finished for good: the same window may be tried again, and then keeps this run.
-        run.fail(error.code, str(error))
+        try:
+            write_facts(run, facts)
+        finally:  # The place for files may be what failed.
+            # Not finished for good: the same window may be tried again, and then keeps this run.
+            run.fail(error.code, str(error))
     log.warning("run_window: %s: %s", facts.verdict, error)
     return facts

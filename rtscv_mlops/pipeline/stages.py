@@ -173,12 +173,14 @@ def rectify_window(taken: Taken) -> Rectification:
     training = find_training(monitor, taken.client, champion)
     null = find_baseline(monitor, taken.client, champion, taken.window.interval)
     _log_inputs(taken, training)
+    changed = _log_settings(taken)
     estimator = registry.as_estimator(champion, monitor.model.fit)
     done = rectify(
         taken.facts, monitor, taken.window, champion.estimator, estimator, training, null
     )
     findings = (
         *champion.findings,
+        *changed,
         *disagreement(null, training.known, estimator, monitor, taken.client, champion),
         *volume_jump(taken.window.rows, _usual_rows(taken)),
         *done.facts.findings,
@@ -196,9 +198,19 @@ def rectify_window(taken: Taken) -> Rectification:
     return done
 
 
+def _log_settings(taken: Taken) -> tuple[str, ...]:
+    """Write the settings down; say so where those of an earlier try stand there for good."""
+    changed = taken.run.log_params(taken.monitor.rectify.model_dump(mode="json"))
+    if not changed:
+        return ()
+    return (
+        f"An earlier try of this window had other settings ({', '.join(changed)}). MLflow shows "
+        "the params of that try for good; the result is of the settings of now.",
+    )
+
+
 def _log_inputs(taken: Taken, training: Training) -> None:
     source, window = taken.monitor.source, taken.window
-    taken.run.log_params(taken.monitor.rectify.model_dump(mode="json"))
     taken.run.log_dataset(
         "window",
         "deployment",
