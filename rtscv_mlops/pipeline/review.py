@@ -61,6 +61,8 @@ def review_challenger(
     client, model, alias = registry.connect(monitor.model), monitor.model.name, monitor.model.alias
     seen = _pick(list_challengers(monitor), monitor, version)
     _check_age(monitor, client, seen)
+    if approve:
+        _check_files(client, model, seen)
     registry.record_decision(
         client,
         model,
@@ -84,6 +86,18 @@ def _check_age(monitor: Monitor, client: MlflowClient, seen: VersionSummary) -> 
     if seen.review == ReviewStatus.PENDING and datetime.now(UTC) - seen.created > patience:
         reason = f"Nobody answered within {patience}."
         registry.expire_review(client, monitor.model.name, seen.version, reason)
+
+
+def _check_files(client: MlflowClient, model: str, seen: VersionSummary) -> None:
+    """Refuse to promote files other than those that were compared and reviewed."""
+    now = registry.model_digest(client, f"models:/{model}/{seen.version}")
+    if now != seen.model_sha256:
+        raise ReviewError(
+            f"The files of version {seen.version} of {model!r} have the digest {now[:12]}, not "
+            f"{seen.model_sha256[:12]} as when they were offered: somebody changed them. Do not "
+            "use this version; run its window again.",
+            code="digest_mismatch",
+        )
 
 
 def roll_back(monitor: Monitor, reviewer: str, reason: str) -> str:

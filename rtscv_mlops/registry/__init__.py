@@ -4,6 +4,7 @@ from mlflow.tracking import MlflowClient
 
 from rtscv_mlops.registry.champion import Champion, find_champion, load_champion
 from rtscv_mlops.registry.connection import connect, greet, is_open, links, make_experiment
+from rtscv_mlops.registry.files import model_digest
 from rtscv_mlops.registry.ledger import claim, experiment_name
 from rtscv_mlops.registry.models import save_rectified, verify_version
 from rtscv_mlops.registry.pages import describe_version, noted, read_description
@@ -50,6 +51,7 @@ __all__ = [
     "load_training_data",
     "log_champion",
     "make_experiment",
+    "model_digest",
     "noted",
     "offer_version",
     "open_run",
