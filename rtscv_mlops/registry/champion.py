@@ -118,7 +118,7 @@ def find_champion(client: MlflowClient, settings: ModelSettings) -> ModelVersion
         return client.get_model_version_by_alias(settings.name, settings.alias)
     except MlflowException as error:
         if settings.alias not in registered.aliases:
-            raise NotAssessed("no_champion", _how_to_set_alias(client, settings)) from error
+            raise NotAssessed("no_champion", _how_to_set_alias(registered, settings)) from error
         with asking(f"find the {settings.alias} of {settings.name!r}"):
             raise
 
@@ -143,11 +143,9 @@ def _find_model(client: MlflowClient, name: str) -> RegisteredModel:
         ) from error
 
 
-def _how_to_set_alias(client: MlflowClient, settings: ModelSettings) -> str:
-    versions = client.search_model_versions(
-        f"name = '{settings.name}'", max_results=1, order_by=["version_number DESC"]
-    )
-    newest = str(versions[0].version) if versions else "<version>"
+def _how_to_set_alias(registered: RegisteredModel, settings: ModelSettings) -> str:
+    versions = [int(version.version) for version in registered.latest_versions]
+    newest = str(max(versions)) if versions else "<version>"
     call = f"set_registered_model_alias({settings.name!r}, {settings.alias!r}, {newest!r})"
     return (
         f"Model {settings.name!r} has no version with the alias {settings.alias!r}, so there is "

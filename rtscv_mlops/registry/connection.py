@@ -21,6 +21,7 @@ REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED")
 PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
 """MLflow would try for minutes, and a task that hangs looks like one that works."""
 ABSENT = ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND")
+NO_JSON = "not in a valid JSON format"
 
 
 def tracking_uri(settings: ModelSettings) -> str:
@@ -56,6 +57,12 @@ def asking(what: str) -> Iterator[None]:
                 f"MLflow refused to {what}: {error.error_code}. Check the user and the rights "
                 "behind MLFLOW_TRACKING_USERNAME or MLFLOW_TRACKING_TOKEN.",
                 code="mlflow_refused",
+            ) from error
+        if NO_JSON in error.message:
+            raise ServiceError(
+                f"MLflow could not {what}: its address answered with a page where JSON was "
+                "expected, such as that of a login or a proxy. Check the address and the login.",
+                code="mlflow",
             ) from error
         raise ServiceError(f"MLflow could not {what}: {error.message}", code="mlflow") from error
 
