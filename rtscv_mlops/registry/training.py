@@ -4,6 +4,7 @@ Knows MLflow's datasets and what a fit needs; knows nothing of windows.
 """
 
 import json
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ LABEL = "rtscv.label"
 
 USUAL_LABELS = ("label", "target", "class", "y")
 MAX_IMBALANCE = 1_000
+WHOLE = re.compile(r"-?\d+\.0+")
 USE_REFERENCE = "Or name the data in the monitor's reference:."
 
 
@@ -283,6 +285,7 @@ def check_training_data(
         )
     _check_present(labels, what)
     _check_kind(labels, what)
+    _check_written_alike(labels, what)
     counts = labels.value_counts()
     _check_counts(counts, what)
     return (*_near_names(counts, what), *_imbalance(counts, what), *_empty_columns(features, what))
@@ -317,6 +320,19 @@ def _check_kind(labels: pd.Series, what: str) -> None:
             f"{what} has numbers with fractions as labels, so it is a regression. Only classes "
             "can be new.",
             code="labels_unusable",
+        )
+
+
+def _check_written_alike(labels: pd.Series, what: str) -> None:
+    """Refuse 1 beside 1.0 where both are text, as in a CSV file: they are one class."""
+    texts = {label for label in labels.unique() if isinstance(label, str)}
+    pairs = [(text.partition(".")[0], text) for text in sorted(texts) if WHOLE.fullmatch(text)]
+    twice = [f"{short!r} and {text!r}" for short, text in pairs if short in texts]
+    if twice:
+        raise TrainingDataError(
+            f"{what} has whole numbers as text in two ways: {', '.join(twice[:3])}. A class must "
+            "have one name; write all labels alike.",
+            code="labels_mixed",
         )
 
 

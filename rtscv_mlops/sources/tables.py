@@ -54,7 +54,8 @@ def read_reference(
     if labels.isna().any():
         raise TrainingDataError(
             f"Column {shown(settings.label)} gives no label to "
-            f"{count(int(labels.isna().sum()), 'training row')}. Label or remove them."
+            f"{count(int(labels.isna().sum()), 'training row')}. Label or remove them.",
+            code="labels_missing",
         )
     return Reference(features, labels, sketch.rows, sketch.digest(), tuple(reader.findings))
 
