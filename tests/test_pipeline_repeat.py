@@ -1,0 +1,219 @@
+"""The same window again: on purpose, at once, after a kill, and after something changed."""
+
+import logging
+import os
+import signal
+import threading
+from multiprocessing import get_context
+from pathlib import Path
+
+from rtscv_mlops.config import load_monitor
+from rtscv_mlops.pipeline import run_window
+from rtscv_mlops.pipeline.stages import read_facts, take_window
+from rtscv_mlops.registry import WindowRun
+from rtscv_mlops.window import Interval
+from tests.deployments import (
+    EMPTY,
+    KNOWN,
+    MODEL,
+    NEW,
+    QUIET,
+    Deployment,
+    deployed,
+    leaves,
+)
+from tests.registries import race_processes
+
+
+def test_the_same_window_three_times(tmp_path):
+    """It leaves one run and one version, and the same facts are told each time."""
+    deployment = deployed(tmp_path)
+    first = deployment.run(NEW)
+
+    again = [deployment.run(NEW) for _ in range(2)]
+
+    assert [outcome.facts for outcome in again] == [first.facts, first.facts]
+    assert not first.repeated
+    assert all(outcome.repeated for outcome in again)
+    (run,), (version,) = deployment.runs(NEW), deployment.versions(NEW)
+    assert {outcome.run_id for outcome in again} == {run.run_id}
+    assert {outcome.version for outcome in again} == {version.version}
+    assert len(deployment.client.search_model_versions(f"name = '{MODEL}'")) == 2
+
+
+def judge(_, folder, day):
+    """Judge a day in a process of its own."""
+    outcome = Deployment(folder).run(day)
+    return outcome.facts.verdict, outcome.run_id, outcome.version
+
+
+def test_the_same_window_twice_at_once(tmp_path):
+    """Two processes that start together end with one run and one live version between them."""
+    deployment = deployed(tmp_path)
+
+    (results,) = race_processes(2, 1, judge, tmp_path, NEW)
+
+    (run,), (version,) = deployment.runs(NEW), deployment.versions(NEW)
+    assert set(results) == {("unknowns", run.run_id, version.version)}
+    assert run.state == "complete"
+    assert deployment.aliases() == {"champion": "1", "challenger": version.version}
+
+
+class KillAt(logging.Handler):
+    """Kill this process, without warning, some seconds after a line that begins so was logged."""
+
+    def __init__(self, beginning: str, delay: float) -> None:
+        super().__init__()
+        self.beginning, self.delay = beginning, delay
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith(self.beginning):
+            kill = threading.Timer(self.delay, os.kill, (os.getpid(), signal.SIGKILL))
+            kill.start()
+            if not self.delay:
+                kill.join()
+
+
+def judge_and_die(file: Path, day: str, beginning: str, delay: float) -> None:
+    log = logging.getLogger("rtscv_mlops")
+    log.setLevel(logging.INFO)
+    log.addHandler(KillAt(beginning, delay))
+    run_window(load_monitor(file), Interval.day(day))
+
+
+def test_a_window_that_was_killed_is_finished_by_the_next_try(tmp_path):
+    """Killed after reading, searching, reporting, and amid registering: one run, one version."""
+    deployment = deployed(tmp_path)
+    context = get_context("forkserver")
+    moments = [
+        ("take_window: ", 0),
+        ("rectify_window: ", 0),
+        ("write_report: ", 0),
+        ("write_report: ", 1.0),
+        ("register_challenger: ", 0),
+    ]
+
+    for beginning, delay in moments:
+        arguments = (tmp_path / "leaves.yaml", NEW, beginning, delay)
+        process = context.Process(target=judge_and_die, args=arguments)
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL, beginning
+        (run,) = deployment.runs(NEW)
+        assert run.state != "complete"
+    outcome = deployment.run(NEW)
+
+    (run,), (version,) = deployment.runs(NEW), deployment.versions(NEW)
+    assert (run.run_id, version.version) == (outcome.run_id, outcome.version)
+    assert (run.verdict, run.state) == ("unknowns", "complete")
+    assert version.review == "pending"
+    assert len(deployment.client.search_model_versions(f"name = '{MODEL}'")) == 2
+
+
+# -- something changed
+
+
+def test_late_rows_make_another_run(tmp_path):
+    """It names the one before, whose facts stay; the first is still found for the same settings."""
+    deployment = deployed(tmp_path)
+    deployment.run(QUIET)
+    (before,) = deployment.runs(QUIET)
+    facts = read_facts(WindowRun(deployment.client, before.run_id))
+    deployment.write_day(QUIET, *leaves(7, {"oak": 20}), part="late")
+
+    outcome = deployment.run(QUIET)
+
+    assert outcome.run_id != before.run_id
+    assert outcome.facts.rows == facts.rows + 20
+    later = WindowRun(deployment.client, outcome.run_id)
+    assert later.tags()["rtscv.rerun_of"] == before.run_id
+    assert read_facts(WindowRun(deployment.client, before.run_id)) == facts
+    assert deployment.run(QUIET).run_id == outcome.run_id
+
+
+def test_other_settings_make_another_run_and_old_ones_find_theirs(tmp_path):
+    """What decides a result decides the run; what only shapes pages does not."""
+    deployment = deployed(tmp_path)
+    deployment.run(QUIET)
+    (before,) = deployment.runs(QUIET)
+
+    other = deployment.run(QUIET, deployment.monitor(more="rectify:\n  seed: 1\n"))
+    same = deployment.run(QUIET, deployment.monitor(more="report:\n  exemplars: 1\n"))
+
+    assert same.run_id == before.run_id
+    assert other.run_id != before.run_id
+    tags = WindowRun(deployment.client, other.run_id).tags()
+    assert tags["rtscv.rerun_of"] == before.run_id
+
+
+def test_a_champion_that_moves_or_goes_stops_the_offer(tmp_path):
+    """Nothing is offered against a champion that no longer serves; the next try uses the new one.
+
+    All tries share a run, and the version that comes of the last one names the right champion.
+    """
+    deployment = deployed(tmp_path)
+    client = deployment.client
+    second = deployment.add_champion(seed=5, alias=None)
+
+    def moving(stage):
+        if stage == "write_report":
+            client.set_registered_model_alias(MODEL, "champion", second)
+
+    def going(stage):
+        if stage == "write_report":
+            client.delete_registered_model_alias(MODEL, "champion")
+
+    verdicts = [deployment.run(NEW, tell=moving).facts.verdict]
+    verdicts.append(deployment.run(NEW, tell=going).facts.verdict)
+    verdicts.append(deployment.run(NEW).facts.verdict)
+
+    assert verdicts == [f"not_assessed:{why}" for why in ("stale", "champion_gone", "no_champion")]
+    assert deployment.versions(NEW) == []
+    (run,) = deployment.runs(NEW)
+    client.set_registered_model_alias(MODEL, "champion", second)
+    outcome = deployment.run(NEW)
+    assert outcome.facts.verdict == "unknowns"
+    assert outcome.run_id == run.run_id
+    (version,) = deployment.versions(NEW)
+    assert version.champion_version == second
+    assert deployment.aliases() == {"champion": second, "challenger": version.version}
+    # The first champion comes back: its result is its own, not that of the second one.
+    client.set_registered_model_alias(MODEL, "champion", "1")
+    taken = take_window(deployment.monitor(), Interval.day(NEW))
+    assert taken.run.run_id != outcome.run_id
+
+
+def test_an_empty_day_that_fills_keeps_its_run(tmp_path):
+    """Not assessed becomes assessed in the same run, which then is finished and without error."""
+    deployment = deployed(tmp_path)
+    deployment.run(EMPTY)
+    (before,) = deployment.runs(EMPTY)
+    deployment.write_day(EMPTY, *leaves(8, KNOWN))
+
+    outcome = deployment.run(EMPTY)
+
+    assert outcome.facts.verdict == "no_change"
+    assert outcome.run_id == before.run_id
+    stored = deployment.client.get_run(outcome.run_id)
+    assert stored.info.status == "FINISHED"
+    assert stored.data.tags["rtscv.error"] == ""
+    assert stored.data.tags["rtscv.champion_version"] == "1"
+    assert stored.data.metrics["window_rows"] == 210
+
+
+def test_a_source_that_breaks_later_does_not_undo_a_verdict(tmp_path):
+    """The rows of a judged day are gone: a run of its own says so, and the verdict stays."""
+    deployment = deployed(tmp_path)
+    deployment.run(EMPTY)
+    deployment.write_day(EMPTY, *leaves(8, KNOWN))
+    judged = deployment.run(EMPTY)
+    files = tmp_path / "windows" / f"day={EMPTY}"
+    files.rename(tmp_path / "elsewhere")
+
+    broken = [deployment.run(EMPTY) for _ in range(2)]
+
+    assert {outcome.facts.verdict for outcome in broken} == {"not_assessed:empty_window"}
+    assert len({outcome.run_id for outcome in broken} | {judged.run_id}) == 2
+    assert read_facts(WindowRun(deployment.client, judged.run_id)) == judged.facts
+    (tmp_path / "elsewhere").rename(files)
+    assert deployment.run(EMPTY).run_id == judged.run_id
