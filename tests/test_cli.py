@@ -1,0 +1,288 @@
+"""The commands: what they print, what they end with, and what they load."""
+
+import json
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from rtscv_mlops import cli
+from tests.deployments import (
+    EMPTY,
+    MODEL,
+    MOVED,
+    NEW,
+    QUIET,
+    deployed,
+    judged,
+    judged_copy,
+    leaves,
+)
+
+HEAVY = ("mlflow", "sklearn", "pandas", "numpy", "evidently", "rich.progress", "scipy")
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run a command as a terminal would; return its exit code and both outputs."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["rtscv-mlops", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        out, err = capsys.readouterr()
+        return end.value.code or 0, out, err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def monitor():
+    """The monitor file of a deployment of which each day was judged; not to be changed."""
+    return judged().folder / "leaves.yaml"
+
+
+# -- help
+
+
+@pytest.mark.parametrize("words", [[], ["run"], ["review"], ["review", "approve"]])
+def test_help_loads_nothing_heavy(words):
+    """Whoever asks for help waits for no library."""
+    program = (
+        "import sys\nfrom rtscv_mlops.cli import main\n"
+        f"sys.argv = ['rtscv-mlops', *{words}, '--help']\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        f"found = [name for name in {HEAVY} if name in sys.modules]\n"
+        "assert not found, found\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout
+
+
+def test_a_wrong_command_line_is_a_2(command, monitor):
+    """Unknown options are told apart from errors."""
+    assert command("run", monitor, "--wndow", "2026-01-05")[0] == 2
+    assert command("nothing")[0] == 2
+
+
+# -- run
+
+
+@pytest.mark.parametrize(
+    ("day", "code", "words"),
+    [
+        (QUIET, 0, "no_change"),
+        (MOVED, 10, "drift"),
+        (NEW, 11, "unknowns"),
+        (EMPTY, 20, "NOT ASSESSED (empty_window)"),
+    ],
+)
+def test_run_ends_with_the_verdict(command, monitor, day, code, words):
+    """The exit code, the words and the JSON say the same, and JSON is all that is printed."""
+    ended, out, _ = command("run", monitor, "--window", day)
+    as_json = command("run", monitor, "--window", day, "--json")
+
+    assert ended == as_json[0] == code
+    assert words in out
+    facts = json.loads(as_json[1])
+    assert facts["headline"].split()[0] in out
+    assert facts["run_id"] in out
+    assert (facts["version"] is not None) == (day == NEW)
+
+
+def test_run_tells_where_to_go_on(command, monitor):
+    """The report's place and the next command stand on lines of their own, unbroken."""
+    _, out, _ = command("run", monitor, "--window", NEW)
+
+    lines = [line.strip() for line in out.splitlines()]
+    report = next(line for line in lines if line.startswith("report"))
+    assert pd.io.common.file_exists(report.split()[1])
+    assert f"next  rtscv-mlops review show {monitor} --version 2" in lines
+
+
+def test_run_by_start_and_end_is_the_same_window(command, monitor):
+    """A day is the time between two midnights."""
+    bounds = ("--start", "2026-01-05T00:00:00+00:00", "--end", "2026-01-06T00:00:00+00:00")
+
+    by_bounds = json.loads(command("run", monitor, *bounds, "--json")[1])
+    by_day = json.loads(command("run", monitor, "--window", QUIET, "--json")[1])
+
+    assert by_bounds["run_id"] == by_day["run_id"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "Say which window"),
+        (["--window", QUIET, "--start", QUIET], "Say which window"),
+        (["--window", "yesterday"], "'yesterday' is no day"),
+        (["--start", QUIET, "--end", "soon"], "'soon' is no moment"),
+    ],
+)
+def test_a_window_that_cannot_be_understood(command, monitor, words, sentence):
+    """It is one sentence on standard error, and an exit code of 1."""
+    code, out, err = command("run", monitor, *words)
+
+    assert (code, out) == (1, "")
+    assert sentence in err
+    assert "Traceback" not in err
+
+
+# -- setting up
+
+
+def test_init_writes_what_check_accepts(command, tmp_path):
+    """The file names the model's columns, and once its source is right nothing is amiss."""
+    deployment = deployed(tmp_path)
+    file = tmp_path / "fresh.yaml"
+
+    code, out, _ = command("init", MODEL, "--file", file, "--tracking-uri", deployment.uri)
+
+    assert code == 0
+    assert f"rtscv-mlops check {file}" in out.replace("\n", "")
+    text = file.read_text()
+    assert "length" in text
+    file.write_text(text.replace("timestamp: served_at", "timestamp: seen_at"))
+    code, out, _ = command("check", file)
+    assert code == 0, out
+    assert "✘" not in out
+    assert command("init", MODEL, "--file", file, "--tracking-uri", deployment.uri)[0] == 1
+
+
+def test_check_names_each_problem(command, tmp_path):
+    """A champion that is not there and a source without files are two problems, told at once."""
+    deployment = deployed(tmp_path)
+    file = deployment.write_monitor("broken", model="nobody")
+    file.write_text(file.read_text().replace("windows/", "nowhere/"))
+
+    code, out, _ = command("check", file)
+    as_json = command("check", file, "--json")
+
+    assert code == as_json[0] == 1
+    found = {one["what"]: one for one in json.loads(as_json[1])}
+    assert found["champion"]["state"] == found["source"]["state"] == "problem"
+    assert "nobody" in found["champion"]["found"]
+    assert "nowhere" in found["source"]["found"]
+    assert out.count("✘") == 2
+
+
+def test_check_of_a_sound_monitor(command, monitor):
+    """It tells version, columns, training rows and the span of the source."""
+    code, out, _ = command("check", monitor)
+
+    assert code == 0
+    for words in ("version 1, SVC", "240 rows", "3 classes", "670 rows"):
+        assert words in out.replace("\n", " "), words
+
+
+def test_check_of_a_file_with_mistakes(command, tmp_path):
+    """All mistakes are listed with their lines."""
+    file = tmp_path / "wrong.yaml"
+    file.write_text("model: {name: leaves}\nsource: {path: windows/}\nrectify: {alpha: 2}\n")
+
+    code, _, err = command("check", file)
+
+    assert code == 1
+    assert "wrong.yaml:2" in err.replace("\n", "")
+    assert "wrong.yaml:3" in err.replace("\n", "")
+
+
+def make_model():
+    """A factory for `register`."""
+    from sklearn.svm import SVC
+
+    return SVC(random_state=0)
+
+
+def test_register_makes_a_champion(command, tmp_path, monkeypatch):
+    """A table, a label and a factory are enough; a second champion needs a clear word."""
+    deployment = deployed(tmp_path)
+    monkeypatch.chdir(tmp_path)  # MLflow makes its folder of artifacts here
+    rows, kinds = leaves(0, {"oak": 30, "elm": 30})
+    rows.assign(kind=kinds).to_csv(tmp_path / "training.csv", index=False)
+    words = ("register", "trees", "--training", tmp_path / "training.csv", "--label", "kind")
+    words = (*words, "--estimator", "tests.test_cli:make_model", "--tracking-uri", deployment.uri)
+
+    code, out, err = command(*words)
+
+    assert code == 0, err
+    assert "Version 1 of trees is the champion" in out
+    code, _, err = command(*words)
+    assert code == 1
+    assert "alias 'champion' already" in err.replace("\n", " ")
+    assert deployment.client.get_registered_model("trees").aliases == {"champion": 1}
+
+
+# -- review
+
+
+def test_review_from_question_to_rollback(command, tmp_path):
+    """A person lists, reads, approves and takes back; each step says what it did."""
+    deployment = judged_copy(tmp_path)
+    file = tmp_path / "leaves.yaml"
+
+    listed = json.loads(command("review", "list", file, "--json")[1])
+    shown = command("review", "show", file)
+    approved = command("review", "approve", file, "--reviewer", "ada", "--reason", "figs, indeed")
+    champion = deployment.aliases()["champion"]
+    again = command("review", "reject", file, "--version", "2", "--reviewer", "bob")
+    back = command("rollback", file, "--reviewer", "ada", "--reason", "too early")
+
+    assert [(one["version"], one["review"]) for one in listed] == [("2", "pending")]
+    assert shown[0] == 0
+    assert "may this model take the place of version 1 of leaves?" in shown[1]
+    assert (approved[0], champion) == (0, "2")
+    assert "Version 2 is the champion now" in approved[1]
+    assert again[0] == 1
+    assert "approved by ada" in again[2].replace("\n", " ")
+    assert (back[0], deployment.aliases()["champion"]) == (0, "1")
+    assert command("review", "show", file)[0] == 1
+
+
+def test_a_challenger_can_be_rejected(command, tmp_path):
+    """A no is an answer, not a failure: the champion stays, and nothing waits any more."""
+    deployment = judged_copy(tmp_path)
+    file = tmp_path / "leaves.yaml"
+
+    code, out, _ = command("review", "reject", file, "--reviewer", "ada", "--reason", "not figs")
+
+    assert code == 0
+    assert "Version 2 is rejected; the champion stays" in out
+    assert deployment.aliases() == {"champion": "1"}
+    (version,) = deployment.versions(NEW)
+    assert (version.review, version.reason) == ("rejected", "not figs")
+    assert "No challenger waits" in command("review", "approve", file)[2].replace("\n", " ")
+
+
+def test_purge_tells_what_it_removed(command, tmp_path):
+    """Each window is listed with what is gone."""
+    judged_copy(tmp_path)
+
+    code, out, _ = command("purge", tmp_path / "leaves.yaml", "--before", "2026-01-08", "--json")
+
+    assert code == 0
+    removed = {one["window"]: one["removed"] for one in json.loads(out)}
+    assert len(removed) == 4
+    assert sum("unknowns.parquet" in names for names in removed.values()) == 1
+
+
+def test_score_prints_true_figures(command, tmp_path):
+    """The share of labelled rows and each figure are told, also as JSON."""
+    judged_copy(tmp_path)
+    table = pd.read_parquet(tmp_path / "windows" / f"day={NEW}")
+    table[["leaf", "kind"]].to_parquet(tmp_path / "labels.parquet")
+    file = tmp_path / "leaves.yaml"
+    labels = "labels:\n  path: labels.parquet\n  key: leaf\n  label: kind\n"
+    file.write_text(file.read_text() + labels)
+
+    _, out, _ = command("score", file, "--window", NEW)
+    code, as_json, _ = command("score", file, "--window", NEW, "--json")
+
+    assert code == 0
+    assert "250 of 250 rows have a label" in out
+    assert json.loads(as_json)["unknown_rate"] == pytest.approx(0.16)
