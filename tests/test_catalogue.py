@@ -2,6 +2,8 @@
 
 In every row the inputs stay as they were, the champion stays where it was, and a window that was
 run has exactly one recorded outcome. A row that names several inputs is tried once for each.
+Where the catalogue says "retry", the window is recorded as failed and the error says that trying
+again may help; to try again is the scheduler's part.
 """
 
 import pytest
@@ -17,7 +19,7 @@ from tests.registries import client_of, new_database
 
 ROWS: list[Row] = [*A, *B, *C, *D, *E, *F]
 LATER: dict[int, str] = {}
-"""Rows that need what does not exist yet, with the reason."""
+"""Rows that need what does not exist yet, with the reason; none at present."""
 
 
 @pytest.fixture(scope="module")

@@ -43,6 +43,7 @@ def settle(bench: Bench, file: str = "a.parquet") -> None:
     os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 3_600))
 
 
+# Not tried again by us: a folder may be empty for good. The same window can be run later.
 PART.refused(
     16,
     "no-file",
@@ -152,7 +153,7 @@ PART.taken(
 
 
 def parquet_bomb(bench: Bench) -> None:
-    rows = pd.concat([traffic(1)] * 100_000)
+    rows = traffic(1).iloc[np.zeros(100_000, dtype=int)]
     assert bench.put(rows).stat().st_size < 50_000
 
 

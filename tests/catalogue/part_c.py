@@ -287,9 +287,8 @@ def one_meaning_of_missing(bench):
         rows.loc[10, ["height", "country"]] = gap
         rows["height"] = rows["height"].map(lambda cell: None if pd.isna(cell) else float(cell))
         bench.put(rows)
-        window = bench.taken(**TAKES_GAPS).window
-        assert window.sample["height"].isna().sum() == 1, number
-        assert bench.taken().window.sample["country"].isna().sum() == 1
+        window = bench.taken().window
+        assert window.sample[["height", "country"]].isna().sum().tolist() == [1, 1], number
         digests.add(window.digest)
     assert len(digests) == 1
     bench.refused("bad_input", "1 of 60 rows of the .* have missing values")

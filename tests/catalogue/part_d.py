@@ -109,6 +109,7 @@ def training_data_again(bench):
     assert done.facts.verdict == "no_change"
 
 
+# There is no setting to skip such a class: leaving out what the champion knows is a decision.
 refused_training(
     71,
     "class-of-one-example",

@@ -220,9 +220,8 @@ def settings_changed_between_tries(bench):
     assert second.run_id == first.run_id
     assert second.facts.settings["folds (k)"] == 4
     assert_says("earlier try .* other settings.*cv", " ".join(second.facts.findings))
-    bench.runs = 2
-    third = bench.judge(rectify={"cv": 5})
-    assert WindowRun(bench.client, third.run_id).tags()["rtscv.rerun_of"] == second.run_id
+    third = bench.taken(rectify={"cv": 5}).run
+    assert third.tags()["rtscv.rerun_of"] == second.run_id
 
 
 @PART.row(111, "report-fails")
