@@ -130,7 +130,7 @@ def find_runs(
 ) -> list[RunSummary]:
     """Return the runs of a model's windows by time, of one monitor or one window if named."""
     with asking(f"list the runs of {model!r}"):
-        found = _search(open_ledger(client, model), f"tags.`{tags.KIND}` = 'window'")
+        found = _search(open_ledger(client, model), _condition(monitor, window))
         runs = [_summary(run) for run in found if tags.DUPLICATE_OF not in run.data.tags]
     wanted = [
         run
@@ -138,6 +138,13 @@ def find_runs(
         if (monitor is None or run.monitor == monitor) and (window is None or run.window == window)
     ]
     return sorted(wanted, key=lambda run: (str(run.window_start or ""), run.window, run.run_id))
+
+
+def _condition(monitor: str | None, window: str | None) -> str:
+    """Have the server leave out what is not asked for, as far as a condition can be written."""
+    wanted = {tags.KIND: "window", tags.MONITOR: monitor, tags.WINDOW: window}
+    named = {tag: text for tag, text in wanted.items() if text and "'" not in text}
+    return " and ".join(f"tags.`{tag}` = '{text}'" for tag, text in named.items())
 
 
 def _summary(run: Run) -> RunSummary:
