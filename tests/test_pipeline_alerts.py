@@ -1,0 +1,92 @@
+"""Alerts of real windows: once for each, again only where nobody got it, and by the rule."""
+
+import pytest
+
+from rtscv_mlops.config import load_monitor
+from tests.deployments import NEW, deployed, webhook
+
+DAYS = ("2025-12-01", "2025-12-02", "2025-12-03")
+"""Days without leaves: to be told that a window could not be assessed is an alert as well."""
+
+
+@pytest.fixture
+def receiver():
+    with webhook() as listening:
+        yield listening
+
+
+def alerting(deployment, address, **rule):
+    lines = [f"  webhook_url: {address}", *(f"  {name}: {value}" for name, value in rule.items())]
+    return load_monitor(deployment.write_monitor(more="\n".join(["alert:", *lines]) + "\n"))
+
+
+def test_a_window_that_is_run_three_times_alerts_once(tmp_path, receiver):
+    """One message, which says what was found and is the same as the facts."""
+    address, received, _ = receiver
+    deployment = deployed(tmp_path)
+    monitor = alerting(deployment, address)
+
+    outcomes = [deployment.run(NEW, monitor) for _ in range(3)]
+
+    (message,) = received
+    facts = outcomes[0].facts
+    assert facts.headline in str(message)
+    assert facts.verdict in str(message)
+    assert "rtscv.alert" in deployment.window_run(NEW).tags()
+
+
+def test_a_window_without_a_verdict_alerts_once(tmp_path, receiver):
+    """That a window could not be assessed is told once, however often it is tried."""
+    address, received, _ = receiver
+    deployment = deployed(tmp_path)
+    monitor = alerting(deployment, address)
+
+    for _ in range(3):
+        deployment.run(DAYS[0], monitor)
+
+    assert len(received) == 1
+    assert "NOT ASSESSED" in str(received[0])
+
+
+def test_an_alert_that_nobody_got_is_sent_with_the_next_run(tmp_path, receiver):
+    """The failure is written down, and running the window again sends what is owed, once."""
+    address, received, answers = receiver
+    deployment = deployed(tmp_path)
+    monitor = alerting(deployment, address)
+    answers += [500, 500, 500]  # the channel itself tries three times
+
+    first = deployment.run(DAYS[0], monitor)
+    failed = deployment.window_run(DAYS[0]).read_json("alert.json")
+    deployment.run(DAYS[0], monitor)
+    deployment.run(DAYS[0], monitor)
+
+    assert "could not be delivered" in first.alert
+    assert [delivery["ok"] for delivery in failed[0]] == [True, False]  # log, webhook
+    assert len(received) == 4
+    tries = deployment.window_run(DAYS[0]).read_json("alert.json")
+    assert [[delivery["ok"] for delivery in one] for one in tries] == [[True, False], [True, True]]
+
+
+def test_so_many_windows_of_the_last_must_count(tmp_path, receiver):
+    """With two of three, the first is recorded only, and the second is told."""
+    address, received, _ = receiver
+    deployment = deployed(tmp_path)
+    monitor = alerting(deployment, address, windows=2, of=3)
+
+    first, second = (deployment.run(day, monitor) for day in DAYS[:2])
+
+    assert "Only 1 of the last 3 windows" in first.alert
+    assert "2 of the last 3 windows count" in second.alert
+    assert len(received) == 1
+
+
+def test_there_is_rest_after_an_alert(tmp_path, receiver):
+    """Within the cooldown, further windows are recorded only; without one, each is told."""
+    address, received, _ = receiver
+    deployment = deployed(tmp_path)
+
+    resting = [deployment.run(day, alerting(deployment, address)) for day in DAYS[:2]]
+    deployment.run(DAYS[2], alerting(deployment, address, cooldown="0h", of=10))
+
+    assert "less than 1 day" in resting[1].alert
+    assert len(received) == 2
