@@ -90,7 +90,8 @@ def decide(facts, *history, day=11, review=False, **rule):
         ({}, {}, True, "This window counts; the verdict is unknowns."),
         ({"verdict": "unknowns_and_drift"}, {}, True, "counts"),
         ({"verdict": "no_change"}, {}, False, "does not look at the verdict no_change"),
-        ({"verdict": "drift"}, {}, False, "does not look at the verdict drift"),
+        ({"verdict": "drift"}, {}, True, "counts"),
+        ({"verdict": "drift"}, {"on": ["unknowns"]}, False, "does not look at the verdict drift"),
         ({"verdict": "drift", "share": None}, {"on": ["drift"]}, True, "counts"),
         ({"verdict": "drift", "p_value": 0.2}, {"on": ["drift"]}, False, "p = 0.2 is above"),
         ({}, {"on": ["drift"]}, False, "does not look at the verdict unknowns"),
@@ -154,6 +155,15 @@ def test_cooldown(alerted, due):
 
     assert decision.due is due
     assert ("The last alert was sent at 2026-01-" in decision.why) is not due
+
+
+def test_cooldown_lets_what_is_worse_through():
+    """An alert of drift does not hold back one of unknowns; the reverse it does."""
+    drift, unknowns = past(9, verdict="drift", alerted=10.5), past(9, alerted=10.5)
+
+    assert decide(window_facts(), drift, cooldown="1d").due
+    assert not decide(window_facts(verdict="drift"), unknowns, cooldown="1d").due
+    assert not decide(window_facts(verdict="drift"), drift, cooldown="1d").due
 
 
 def test_never_twice_for_one_window():
@@ -258,7 +268,7 @@ def test_quiet_windows_never_make_an_alert_due(facts, history, quiet, rule, revi
 @settings(deadline=None)
 @given(st.lists(FACTS, max_size=25), rules(), st.integers(1, 40))
 def test_alerts_keep_their_distance(stream, rule, hours):
-    """In any order of windows, two alerts are a cooldown apart and never for the same window."""
+    """In any order, alerts of one weight are a cooldown apart, and never for the same window."""
     history, now = [], START
     for facts in stream:
         now += timedelta(hours=hours)
@@ -274,8 +284,11 @@ def test_alerts_keep_their_distance(stream, rule, hours):
             )
         )
     alerted = [window for window in history if window.alerted_at]
-    times = [window.alerted_at for window in alerted]
-    assert all(later - earlier >= rule.cooldown for earlier, later in pairwise(times))
+    unknowns = [window for window in alerted if window.verdict.startswith("unknowns")]
+    others = [window for window in alerted if window not in unknowns]
+    for kind in (unknowns, others):
+        times = [window.alerted_at for window in kind]
+        assert all(later - earlier >= rule.cooldown for earlier, later in pairwise(times))
     assert len({window.bounds for window in alerted}) == len(alerted)
 
 

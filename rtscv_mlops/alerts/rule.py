@@ -15,6 +15,8 @@ from rtscv_mlops.review import counted, percent, probability, verdict_words
 # All other reasons, a source that went silent above all, leave the model unwatched.
 HARMLESS = (f"{NOT_ASSESSED}:empty_interval", f"{NOT_ASSESSED}:window_open")
 
+UNKNOWNS = ("unknowns", "unknowns_and_drift")
+
 
 @dataclass(frozen=True, slots=True)
 class PastWindow:
@@ -74,7 +76,7 @@ def _reasons_against(
     yield _too_few_windows(_counting(this, history, rule), rule)
     if open_review_alerted:
         yield _left_to_the_review(this)
-    yield _cooling_down(history, rule, now)
+    yield _cooling_down(this, history, rule, now)
 
 
 def _does_not_count(window: PastWindow, rule: AlertSettings) -> str:
@@ -145,11 +147,19 @@ def _left_to_the_review(this: PastWindow) -> str:
     return "A challenger waits for review, and somebody was told."
 
 
-def _cooling_down(history: Iterable[PastWindow], rule: AlertSettings, now: datetime) -> str:
-    last = max((past.alerted_at for past in history if past.alerted_at), default=None)
+def _cooling_down(
+    this: PastWindow, history: Iterable[PastWindow], rule: AlertSettings, now: datetime
+) -> str:
+    # An alert of drift must not hold back the news of a class that the model was never taught.
+    told = [past for past in history if past.alerted_at and _weight(past) >= _weight(this)]
+    last = max((past.alerted_at for past in told if past.alerted_at), default=None)
     if last is None or now - last >= rule.cooldown:
         return ""
     return f"The last alert was sent at {last:%Y-%m-%d %H:%M}, less than {rule.cooldown} ago."
+
+
+def _weight(window: PastWindow) -> int:
+    return int(window.verdict in UNKNOWNS)
 
 
 def _why_due(this: PastWindow, counting: int, rule: AlertSettings) -> str:

@@ -160,9 +160,9 @@ class DriftSettings(Settings):
         "t_test",
     ] = Field(default="wasserstein", description="Evidently's method for numbers.")
     num_threshold: float = Field(default=0.1, gt=0, description="Its threshold.")
-    cat_method: Literal[
-        "jensenshannon", "psi", "chisquare", "hellinger", "kl_div", "TVD"
-    ] = Field(default="jensenshannon", description="Evidently's method for categories.")
+    cat_method: Literal["jensenshannon", "psi", "chisquare", "hellinger", "kl_div", "TVD"] = Field(
+        default="jensenshannon", description="Evidently's method for categories."
+    )
     cat_threshold: float = Field(default=0.1, gt=0, description="Its threshold.")
     max_columns: int = Field(default=60, ge=1, description="Columns shown, most drifted first.")
     max_rows: int = Field(default=10_000, ge=100, description="Rows a side that Evidently sees.")
@@ -197,7 +197,7 @@ class AlertSettings(Settings):
         tuple[Literal["unknowns", "unknowns_and_drift", "drift", "not_assessed"], ...],
         Field(strict=False),
     ] = Field(
-        default=("unknowns", "unknowns_and_drift", "not_assessed"),
+        default=("unknowns", "unknowns_and_drift", "drift", "not_assessed"),
         description="Verdicts that count.",
     )
     min_rate: Share = Field(default=0.01, description="Smallest unknown rate that counts.")

@@ -24,7 +24,7 @@ from rtscv_mlops.pipeline.oddities import volume_jump
 from rtscv_mlops.pipeline.rectification import Rectification, Training, rectify, shown_columns
 from rtscv_mlops.pipeline.training import find_training
 from rtscv_mlops.registry import Champion, MlflowClient, RunSummary, WindowRun
-from rtscv_mlops.review import describe, markdown, one_line
+from rtscv_mlops.review import counted, describe, markdown, one_line
 from rtscv_mlops.sources import read_window
 from rtscv_mlops.window import Interval, Window
 
@@ -84,8 +84,9 @@ def take_window(monitor: Monitor, interval: Interval, progress: Progress | None 
     if window.rows < settings.min_rows:
         raise NotAssessed(
             "too_few_rows",
-            f"The window {interval} has {window.rows} rows, fewer than the {settings.min_rows} "
-            "that rectify.min_rows asks for. Take longer windows, or lower it.",
+            f"The window {interval} has {counted(window.rows, 'row')}, fewer than the "
+            f"{settings.min_rows} that rectify.min_rows asks for. Take longer windows, or lower "
+            "it.",
         )
     key = window_key(monitor, champion, window)
     facts = first_facts(monitor, interval, key).model_copy(

@@ -34,6 +34,12 @@ from rtscv_mlops.sources.wording import nearest, shown
 SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
 MISSING = re.compile(r"no such (table|column)|does not exist|undefined", re.IGNORECASE)
 
+PATIENCE = {
+    name: {"connect_timeout": 30}
+    for name in ("postgresql", "postgresql+psycopg2", "postgresql+psycopg", "mysql+pymysql")
+}
+"""Drivers that otherwise wait for ever for a server that takes the call and says nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Relation:
@@ -109,7 +115,8 @@ def _engine(settings: TableSettings) -> sa.Engine:
                 f"The environment variable {settings.url_env} of `url_env:` is not set."
             )
     try:
-        return sa.create_engine(address or "")
+        drivername = sa.make_url(address or "").drivername
+        return sa.create_engine(address or "", connect_args=PATIENCE.get(drivername, {}))
     except (NoSuchModuleError, ModuleNotFoundError) as error:
         raise ConfigError(
             f"The driver of the database is not installed ({error}). Install it."
