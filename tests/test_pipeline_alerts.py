@@ -3,7 +3,7 @@
 import pytest
 
 from rtscv_mlops.config import load_monitor
-from tests.deployments import NEW, deployed, webhook
+from tests.deployments import MOVED, NEW, deployed, webhook
 
 DAYS = ("2025-12-01", "2025-12-02", "2025-12-03")
 """Days without leaves: to be told that a window could not be assessed is an alert as well."""
@@ -48,22 +48,23 @@ def test_a_window_without_a_verdict_alerts_once(tmp_path, receiver):
     assert "NOT ASSESSED" in str(received[0])
 
 
-def test_an_alert_that_nobody_got_is_sent_with_the_next_run(tmp_path, receiver):
+@pytest.mark.parametrize("day", [DAYS[0], MOVED])
+def test_an_alert_that_nobody_got_is_sent_with_the_next_run(tmp_path, receiver, day):
     """The failure is written down, and running the window again sends what is owed, once."""
     address, received, answers = receiver
     deployment = deployed(tmp_path)
-    monitor = alerting(deployment, address)
+    monitor = alerting(deployment, address, on="[drift, not_assessed]")
     answers += [500, 500, 500]  # the channel itself tries three times
 
-    first = deployment.run(DAYS[0], monitor)
-    failed = deployment.window_run(DAYS[0]).read_json("alert.json")
-    deployment.run(DAYS[0], monitor)
-    deployment.run(DAYS[0], monitor)
+    first = deployment.run(day, monitor)
+    failed = deployment.window_run(day).read_json("alert.json")
+    deployment.run(day, monitor)
+    deployment.run(day, monitor)
 
     assert "could not be delivered" in first.alert
     assert [delivery["ok"] for delivery in failed[0]] == [True, False]  # log, webhook
     assert len(received) == 4
-    tries = deployment.window_run(DAYS[0]).read_json("alert.json")
+    tries = deployment.window_run(day).read_json("alert.json")
     assert [[delivery["ok"] for delivery in one] for one in tries] == [[True, False], [True, True]]
 
 
