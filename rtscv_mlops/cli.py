@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rtscv_mlops.errors import ConfigError, RtscvError
+from rtscv_mlops.errors import RtscvError, WindowError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,8 +61,9 @@ Day = Annotated[
 ]
 Start = Annotated[str | None, typer.Option(metavar="TIME", help="Start of the window, ISO 8601.")]
 End = Annotated[str | None, typer.Option(metavar="TIME", help="Its end, not included.")]
-Version = Annotated[
-    str | None, typer.Option(help="Version to decide on. [default: the one that waits]")
+Version = Annotated[str | None, typer.Option(help="Version. [default: the one that waits]")]
+SeenVersion = Annotated[
+    str, typer.Option("--version", help="Version that you looked at.", show_default=False)
 ]
 Reviewer = Annotated[str | None, typer.Option(help="Who decides. [default: the user name]")]
 Reason = Annotated[str, typer.Option(help="Why.")]
@@ -73,7 +74,6 @@ def main() -> None:
     # MLflow and Evidently report usage to their makers unless told not to.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("DO_NOT_TRACK", "true")
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     try:
         app()
     except RtscvError as error:
@@ -247,7 +247,7 @@ def show_review(monitor: MonitorFile, version: Version = None, as_json: AsJson =
 
 @review.command()
 def approve(
-    monitor: MonitorFile, version: Version = None, reviewer: Reviewer = None, reason: Reason = ""
+    monitor: MonitorFile, version: SeenVersion, reviewer: Reviewer = None, reason: Reason = ""
 ) -> None:
     """Approve a challenger: it becomes the champion."""
     _decide(monitor, version, True, reviewer, reason)
@@ -255,7 +255,7 @@ def approve(
 
 @review.command()
 def reject(
-    monitor: MonitorFile, version: Version = None, reviewer: Reviewer = None, reason: Reason = ""
+    monitor: MonitorFile, version: SeenVersion, reviewer: Reviewer = None, reason: Reason = ""
 ) -> None:
     """Reject a challenger: the champion stays."""
     _decide(monitor, version, False, reviewer, reason)
@@ -289,7 +289,7 @@ def purge(
     baselines: Annotated[bool, typer.Option(help="Remove baseline rows as well.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove the rows that old windows left in MLflow; their numbers stay."""
+    """Remove rows, reports and cards that old windows left in MLflow; their numbers stay."""
     from rtscv_mlops.pipeline import purge_windows
 
     done = purge_windows(_load(monitor), _moment(before), baselines=baselines)
@@ -312,22 +312,26 @@ def _load(path: Path) -> "Monitor":
 def _interval(day: str | None, start: str | None, end: str | None) -> "Interval":
     from rtscv_mlops.window import Interval
 
-    if day and not (start or end):
-        return Interval.day(day)
-    if start and end and not day:
-        return Interval.parse(start, end)
-    raise ConfigError("Say which window: either --window DAY, or both --start and --end.")
+    try:
+        if day and not (start or end):
+            return Interval.day(day)
+        if start and end and not day:
+            return Interval.parse(start, end)
+    except WindowError as error:
+        raise typer.BadParameter(str(error)) from error
+    raise typer.BadParameter("Say which window: --window DAY, or both --start and --end.")
 
 
 def _moment(text: str) -> datetime:
     from rtscv_mlops.window import moment
 
-    return moment(text, "UTC")
+    try:
+        return moment(text, "UTC")
+    except WindowError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
-def _decide(
-    monitor: Path, version: str | None, approved: bool, reviewer: str | None, reason: str
-) -> None:
+def _decide(monitor: Path, version: str, approved: bool, reviewer: str | None, reason: str) -> None:
     from rtscv_mlops.pipeline import review_challenger
 
     decided = review_challenger(

@@ -206,8 +206,8 @@ def _tell_what_next(
     file = folder / "digits.yaml"
     lines = [
         f"Version {shown.version} waits for a person: rtscv-mlops review show {file}",
-        f"  yes: rtscv-mlops review approve {file} --reason …",
-        f"  no:  rtscv-mlops review reject {file} --reason …",
+        f"  yes: rtscv-mlops review approve {file} --version {shown.version} --reason …",
+        f"  no:  rtscv-mlops review reject {file} --version {shown.version} --reason …",
         f"Report of the last window: {page}",
         f"MLflow: mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db",
         f"Labels arrive later: rtscv-mlops score {file} --window 2026-01-18",

@@ -83,8 +83,9 @@ def moment(text: str, zone: str) -> datetime:
 class Window:
     """A uniform sample of the rows served in an interval, and what is known of all of them.
 
-    `sample` has the model's columns in the model's order and types. `keys` is the row identifier
-    of each sampled row, and `labels` the true label, where the source has such columns.
+    `sample` has the model's columns in the model's order and types; rows that a large window
+    repeats very often may be too few in it, which a finding then says. `keys` is the row
+    identifier of each sampled row, and `labels` the true label, where the source has such columns.
     `rows` counts the whole window, `copies` the rows that repeat another one (estimated from the
     sample where the window is larger). `digest` changes if and only if the rows change, and does
     not depend on their order. `findings` are sentences about what was odd but could be handled.

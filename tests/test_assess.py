@@ -52,9 +52,7 @@ def test_card_says_what_the_champion_made_of_the_rows(found):
     """A card has size and share, what the champion called its rows, and how sure it was."""
     known, champion, model, window, truth = found
 
-    (card,) = make_cards(
-        model, champion, known, window, columns=list(window.columns), exemplars=2
-    )
+    (card,) = make_cards(model, champion, known, window, columns=list(window.columns), exemplars=2)
 
     rows = model.clusters_[0].rows
     called = champion.predict(window.iloc[rows])

@@ -125,10 +125,10 @@ def test_run_by_start_and_end_is_the_same_window(command, monitor):
     ],
 )
 def test_a_window_that_cannot_be_understood(command, monitor, words, sentence):
-    """It is one sentence on standard error, and an exit code of 1."""
+    """It is a sentence on standard error, and the exit code of a wrong command line."""
     code, out, err = command("run", monitor, *words)
 
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert sentence in err
     assert "Traceback" not in err
 
@@ -228,7 +228,8 @@ def test_review_from_question_to_rollback(command, tmp_path):
 
     listed = json.loads(command("review", "list", file, "--json")[1])
     shown = command("review", "show", file)
-    approved = command("review", "approve", file, "--reviewer", "ada", "--reason", "figs, indeed")
+    yes = ("--version", "2", "--reviewer", "ada", "--reason", "figs, indeed")
+    approved = command("review", "approve", file, *yes)
     champion = deployment.aliases()["champion"]
     again = command("review", "reject", file, "--version", "2", "--reviewer", "bob")
     back = command("rollback", file, "--reviewer", "ada", "--reason", "too early")
@@ -249,14 +250,23 @@ def test_a_challenger_can_be_rejected(command, tmp_path):
     deployment = judged_copy(tmp_path)
     file = tmp_path / "leaves.yaml"
 
-    code, out, _ = command("review", "reject", file, "--reviewer", "ada", "--reason", "not figs")
+    no = ("--version", "2", "--reviewer", "ada", "--reason", "not figs")
+    code, out, _ = command("review", "reject", file, *no)
 
     assert code == 0
     assert "Version 2 is rejected; the champion stays" in out
     assert deployment.aliases() == {"champion": "1"}
     (version,) = deployment.versions(NEW)
     assert (version.review, version.reason) == ("rejected", "not figs")
-    assert "No challenger waits" in command("review", "approve", file)[2].replace("\n", " ")
+    assert "No challenger waits" in command("review", "show", file)[2].replace("\n", " ")
+
+
+def test_a_decision_names_what_was_seen(command, tmp_path):
+    """Without a version nobody can be sure to decide on what they looked at."""
+    code, _, told = command("review", "approve", str(tmp_path / "any.yaml"))
+
+    assert code == 2
+    assert "--version" in told
 
 
 def test_purge_tells_what_it_removed(command, tmp_path):

@@ -3,6 +3,9 @@
 import pytest
 
 from rtscv_mlops.config import load_monitor
+from rtscv_mlops.pipeline import review_challenger
+from rtscv_mlops.pipeline.alerting import _review_was_told
+from rtscv_mlops.registry import find_runs
 from tests.deployments import MOVED, NEW, deployed, webhook
 
 DAYS = ("2025-12-01", "2025-12-02", "2025-12-03")
@@ -91,3 +94,36 @@ def test_there_is_rest_after_an_alert(tmp_path, receiver):
 
     assert "less than 1 day" in resting[1].alert
     assert len(received) == 2
+
+
+def test_an_open_review_is_announced_once(tmp_path, receiver):
+    """Trouble that was told before does not silence a find; the find then speaks for its review."""
+    address, received, _ = receiver
+    deployment = deployed(tmp_path)
+    monitor = alerting(deployment, address)
+
+    deployment.run(DAYS[0], monitor)
+    found = deployment.run(NEW, monitor)
+
+    assert len(received) == 2
+    assert "the verdict is unknowns" in found.alert
+    client, model = deployment.client, monitor.model.name
+    runs = find_runs(client, model)
+    assert _review_was_told(client, model, runs)
+    review_challenger(monitor, found.version, approve=False, reviewer="ada", reason="no figs")
+    assert not _review_was_told(client, model, runs)
+
+
+def test_a_window_that_is_judged_at_last_is_told_again(tmp_path, receiver):
+    """Who heard that a window could not be judged hears what it holds."""
+    address, received, _ = receiver
+    deployment = deployed(tmp_path)
+    monitor = alerting(deployment, address)
+    day = deployment.folder / "windows" / f"day={NEW}"
+    late = day.rename(deployment.folder / "late")
+
+    deployment.run(NEW, monitor)
+    late.rename(day)
+    deployment.run(NEW, monitor)
+
+    assert [message["verdict"] for message in received] == ["not_assessed:empty_window", "unknowns"]

@@ -20,7 +20,13 @@ from rtscv_mlops.facts import (
     TellingFeature,
     WindowFacts,
 )
-from rtscv_mlops.review import ReviewStatus, blocked_because, describe, one_line
+from rtscv_mlops.review import (
+    ReviewStatus,
+    blocked_because,
+    describe,
+    one_line,
+    too_few_because,
+)
 
 LINKS = {"run": "http://localhost:5000/#/experiments/1/runs/a_b", "report": "https://x.example/r"}
 
@@ -421,3 +427,11 @@ def test_plain_text_is_one_short_printable_line(text, width):
     assert len(line) <= width
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", line)
     assert line.splitlines() in ([], [line])
+
+
+def test_a_class_is_not_taught_from_a_few_rows():
+    """Fewer unknown rows than the limit block a challenger, and the sentence says both numbers."""
+    assert too_few_because(10, 10) == ""
+    assert re.search(
+        r"Only 4 rows .* fewer than the 10 that review\.min_un", too_few_because(4, 10)
+    )

@@ -116,7 +116,8 @@ def _long_superseded(this: PastWindow, history: Iterable[PastWindow], rule: Aler
     Windows that were merely finished out of order still alert, up to the cooldown or the rule's
     own span of windows, whichever is longer.
     """
-    newest = max((past.window_end for past in history), default=this.window_end)
+    shown = [past for past in history if not past.verdict.startswith(NOT_ASSESSED)]
+    newest = max((past.window_end for past in shown), default=this.window_end)
     span = max(rule.cooldown, rule.of * (this.window_end - this.window_start), timedelta())
     if newest - this.window_end <= span:
         return ""
@@ -150,16 +151,22 @@ def _left_to_the_review(this: PastWindow) -> str:
 def _cooling_down(
     this: PastWindow, history: Iterable[PastWindow], rule: AlertSettings, now: datetime
 ) -> str:
-    # An alert of drift must not hold back the news of a class that the model was never taught.
-    told = [past for past in history if past.alerted_at and _weight(past) >= _weight(this)]
-    last = max((past.alerted_at for past in told if past.alerted_at), default=None)
+    told = [past.alerted_at for past in history if past.alerted_at and _covers(past, this)]
+    last = max(told, default=None)
     if last is None or now - last >= rule.cooldown:
         return ""
     return f"The last alert was sent at {last:%Y-%m-%d %H:%M}, less than {rule.cooldown} ago."
 
 
-def _weight(window: PastWindow) -> int:
-    return int(window.verdict in UNKNOWNS)
+def _covers(told: PastWindow, this: PastWindow) -> bool:
+    """Tell whether who knows of one window need not yet hear of the other.
+
+    An alert of drift must not hold back the news of a class that the model was never taught, nor
+    a source that broke one way the news that it broke another way.
+    """
+    if this.verdict.startswith(NOT_ASSESSED):
+        return told.verdict == this.verdict
+    return told.verdict in UNKNOWNS or (told.verdict == this.verdict == "drift")
 
 
 def _why_due(this: PastWindow, counting: int, rule: AlertSettings) -> str:

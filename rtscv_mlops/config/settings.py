@@ -120,7 +120,8 @@ class RectifySettings(Settings):
     )
     unknown_label: Name | int | None = Field(
         default=None,
-        description="How unknowns are called; without it, a free label of the same type.",
+        description="How unknowns are called, in the labels' own type; without it, the largest "
+        "label plus one, or `unknown`.",
         examples=["unknown"],
     )
     seed: int = Field(default=0, ge=0, le=MAX_SEED, description="Seed of every random choice.")
@@ -237,6 +238,9 @@ class ReviewSettings(Settings):
 
     max_class_loss: Share = Field(
         default=0.05, description="Recall that no known class may lose beyond; else: blocked."
+    )
+    min_unknowns: int = Field(
+        default=10, ge=1, description="A challenger taught from fewer unknown rows is blocked."
     )
     expires: Patience = Field(
         default=timedelta(days=14), description="Silence means no after this."

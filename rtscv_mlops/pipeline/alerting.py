@@ -4,6 +4,7 @@ import logging
 import uuid
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 
 from rtscv_mlops import registry
 from rtscv_mlops.alerts import (
@@ -17,12 +18,16 @@ from rtscv_mlops.alerts import (
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.registry import MlflowClient, RunSummary, WindowRun
+from rtscv_mlops.review import ReviewStatus
 
 ALERT, DUE = "rtscv.alert", "rtscv.alert_due"
 """When somebody was told of a window, and why somebody was to be told."""
 
 TRIES = "alert.json"
 """Artifact with what became of each attempt to tell somebody."""
+
+OPEN = ("", ReviewStatus.PENDING, ReviewStatus.SUPERSEDED)
+"""States of a version whose review was not decided; the first is that of one not offered yet."""
 
 PATIENCE = timedelta(minutes=10)
 """Time after which one who began to send an alert, and said no more of it, counts as dead."""
@@ -37,7 +42,7 @@ def raise_alert(
     model, now = monitor.model.name, datetime.now(UTC)
     runs = registry.find_runs(client, model, monitor=monitor.name)
     history = [_past(one) for one in runs if one.run_id != run.run_id or one.alert]
-    told = _review_was_told(client, model, runs)
+    told = _review_was_told(client, model, [one for one in runs if one.run_id != run.run_id])
     decision = decide_alert(
         facts,
         [past for past in history if past is not None],
@@ -60,11 +65,17 @@ def _past(run: RunSummary) -> PastWindow | None:
     )
 
 
-def _review_was_told(client: MlflowClient, model: str, runs: list[RunSummary]) -> bool:
-    """Tell whether a challenger waits, and somebody knows."""
-    if not any(run.alert for run in runs):
+def _review_was_told(client: MlflowClient, model: str, others: list[RunSummary]) -> bool:
+    """Tell whether an alert of another window announced the review that is open now.
+
+    A review stays the same one while newer challengers supersede older ones, until it is decided.
+    """
+    announced = {run.version for run in others if run.alert and run.version}
+    if not announced:
         return False
-    return registry.challenger(client, model) is not None
+    versions = reversed(registry.find_versions(client, model))
+    undecided = takewhile(lambda one: one.review in OPEN, versions)
+    return any(one.version in announced for one in undecided)
 
 
 def alert_is_owed(run: WindowRun) -> bool:

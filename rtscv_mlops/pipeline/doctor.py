@@ -40,7 +40,8 @@ def check_monitor(monitor: Monitor) -> Iterator[Check]:
         f"version {champion.version}, {type(champion.estimator).__name__}, "
         f"{len(champion.columns)} columns ({columns})",
     )
-    yield from (Check("champion", "warning", finding) for finding in champion.findings)
+    problems = registry.history(client, champion.name, alias=champion.alias).problems
+    yield from (Check("champion", "warning", each) for each in (*champion.findings, *problems))
     yield from _training(monitor, client, champion)
     yield from _place(monitor, champion.columns)
     yield from _alerts(monitor)

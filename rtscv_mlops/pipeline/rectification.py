@@ -32,7 +32,7 @@ from rtscv_mlops.facts import Comparison, Evidence, WindowFacts
 from rtscv_mlops.pipeline.baseline import Baseline
 from rtscv_mlops.pipeline.oddities import find_oddities
 from rtscv_mlops.rectify import RTSCVClassifier
-from rtscv_mlops.review import blocked_because
+from rtscv_mlops.review import blocked_because, too_few_because
 from rtscv_mlops.window import Window
 
 COUNTED = {
@@ -121,9 +121,11 @@ def rectify(
         *noted,
         *(_repeatability(estimator, known, rows, monitor) if unknown.any() else ()),
     )
-    blocked = (
-        blocked_because(comparison, monitor.review.max_class_loss) if comparison is not None else ""
-    )
+    blocked = ""
+    if comparison is not None:
+        rule = monitor.review
+        blocked = too_few_because(int(unknown.sum()), rule.min_unknowns)
+        blocked = blocked or blocked_because(comparison, rule.max_class_loss)
     facts = facts.model_copy(
         update={
             "verdict": str(assessment.verdict),

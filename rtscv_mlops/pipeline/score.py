@@ -16,8 +16,6 @@ from rtscv_mlops.registry import MlflowClient, RunSummary, WindowRun
 from rtscv_mlops.sources import read_labels, read_window
 from rtscv_mlops.window import Interval, Window
 
-UNKNOWN = "unknown"
-
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -92,14 +90,15 @@ def _figures(truth: "pd.Series[str]", known: set[str], run: WindowRun) -> dict[s
     has_label = truth.notna().to_numpy()
     labels = truth[has_label].map(canonical).to_numpy(dtype=str)
     is_new = ~np.isin(labels, sorted(known))
-    # The rectified model may call its unknowns by any name; here they have one.
-    said = np.where(np.isin(answers, sorted(known)), answers, UNKNOWN)[has_label]
-    true = np.where(is_new, UNKNOWN, labels)
+    # The rectified model may call its unknowns by any name; here they have one that is no class.
+    other = "unknown" + "_" * max(map(len, known))
+    said = np.where(np.isin(answers, sorted(known)), answers, other)[has_label]
+    true = np.where(is_new, other, labels)
     figures = {
         "unknown_rate": float(is_new.mean()),
-        "detection_accuracy": metrics.detection_accuracy(true, said, known, UNKNOWN),
-        "classification_accuracy": metrics.classification_accuracy(true, said, known, UNKNOWN),
-        "macro_f": metrics.macro_f(true, said, known, UNKNOWN),
+        "detection_accuracy": metrics.detection_accuracy(true, said, known, other),
+        "classification_accuracy": metrics.classification_accuracy(true, said, known, other),
+        "macro_f": metrics.macro_f(true, said, known, other),
         "openness": metrics.openness(len(known), len(known) + len(set(labels[is_new]))),
     }
     if is_new.any() and not is_new.all():

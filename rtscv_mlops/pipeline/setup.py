@@ -21,8 +21,8 @@ def write_monitor(model: str, path: Path, tracking_uri: str | None = None) -> Pa
     if path.exists():
         raise ConfigError(f"{path} exists already. Choose another file, or remove it.")
     settings = _settings(name=model, tracking_uri=tracking_uri)
-    champion = registry.load_champion(registry.connect(settings), settings)
-    template = monitor_template(model, champion.columns, tracking_uri=settings.tracking_uri)
+    columns = registry.read_columns(registry.connect(settings), settings)
+    template = monitor_template(model, columns, tracking_uri=settings.tracking_uri)
     path.write_text(template)
     (path.parent / SCHEMA_FILE).write_text(schema_text())
     return path

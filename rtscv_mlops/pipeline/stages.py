@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from rtscv_mlops import registry, report
+from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import NotAssessed
 from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
+from rtscv_mlops.pipeline.alerting import ALERT, DUE
 from rtscv_mlops.pipeline.baseline import disagreement, find_baseline
 from rtscv_mlops.pipeline.oddities import volume_jump
 from rtscv_mlops.pipeline.rectification import Rectification, Training, rectify, shown_columns
@@ -147,7 +148,10 @@ def open_window_run(
     runs = registry.find_runs(client, model, monitor=monitor.name, window=interval.id)
     unassessed = [run for run in runs if not is_assessed(run)]
     if unassessed and facts.key not in [run.key for run in runs]:
-        WindowRun(client, unassessed[0].run_id).set_tags({"rtscv.key": facts.key})
+        again = WindowRun(client, unassessed[0].run_id)
+        again.set_tags({"rtscv.key": facts.key})
+        # Who heard that the window could not be judged has not heard what it holds.
+        again.drop_tags((ALERT, DUE))
     before = [run for run in runs if is_assessed(run) and run.key != facts.key]
     tags = {
         "mlflow.runName": f"{monitor.name} {interval}",
@@ -181,6 +185,7 @@ def rectify_window(taken: Taken) -> Rectification:
     )
     findings = (
         *champion.findings,
+        *registry.history(taken.client, monitor.model.name, alias=monitor.model.alias).problems,
         *changed,
         *disagreement(null, training.known, estimator, monitor, taken.client, champion),
         *volume_jump(taken.window.rows, _usual_rows(taken)),
@@ -301,6 +306,8 @@ def _cluster_numbers(done: Rectification) -> Any:
 
 def write_report(taken: Taken, done: Rectification) -> WindowFacts:
     """Compare the columns, and write the page for people; return the facts with the drift."""
+    from rtscv_mlops import report  # Evidently takes seconds to load, and only this needs it.
+
     monitor, run = taken.monitor, taken.run
     drift = report.compare_columns(done.evidence.window, done.evidence.reference, monitor.drift)
     facts = done.facts.model_copy(update={"drift": drift})

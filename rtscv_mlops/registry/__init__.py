@@ -2,7 +2,7 @@
 
 from mlflow.tracking import MlflowClient
 
-from rtscv_mlops.registry.champion import Champion, find_champion, load_champion
+from rtscv_mlops.registry.champion import Champion, find_champion, load_champion, read_columns
 from rtscv_mlops.registry.connection import connect, greet, is_open, links, make_experiment
 from rtscv_mlops.registry.files import model_digest
 from rtscv_mlops.registry.ledger import claim, experiment_name
@@ -56,6 +56,7 @@ __all__ = [
     "offer_version",
     "open_run",
     "promote",
+    "read_columns",
     "read_description",
     "record_decision",
     "register_version",

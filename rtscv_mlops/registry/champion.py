@@ -123,9 +123,12 @@ def find_champion(client: MlflowClient, settings: ModelSettings) -> ModelVersion
             raise
 
 
-def champion_version(client: MlflowClient, settings: ModelSettings) -> str:
-    """Return the number of the version that the alias names now."""
-    return str(find_champion(client, settings).version)
+def read_columns(client: MlflowClient, settings: ModelSettings) -> tuple[Column, ...]:
+    """Return the columns that the champion's description names, without loading the model."""
+    version = find_champion(client, settings).version
+    model = f"Model {settings.name!r} version {version}"
+    with fetched(client, f"models:/{settings.name}/{version}") as folder:
+        return model_columns(_read_description(folder, model), settings, model)
 
 
 def _find_model(client: MlflowClient, name: str) -> RegisteredModel:

@@ -18,8 +18,15 @@ from rtscv_mlops.config import ModelSettings
 from rtscv_mlops.errors import ConfigError, ServiceError
 
 REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED")
-PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
-"""MLflow would try for minutes, and a task that hangs looks like one that works."""
+MANNERS = {
+    # MLflow would try for minutes, and a task that hangs looks like one that works.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    # Standard output belongs to whoever asked for JSON.
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+}
+"""How MLflow behaves in our processes, unless somebody decided otherwise."""
 ABSENT = ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND")
 NO_JSON = "not in a valid JSON format"
 
@@ -39,7 +46,7 @@ def tracking_uri(settings: ModelSettings) -> str:
 def connect(settings: ModelSettings) -> MlflowClient:
     """Return a client; MLflow's fluent functions speak to the same server from now on."""
     uri = tracking_uri(settings)
-    for name, value in PATIENCE.items():
+    for name, value in MANNERS.items():
         os.environ.setdefault(name, value)
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(uri)

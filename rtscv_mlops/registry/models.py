@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -98,7 +99,10 @@ def save_rectified(
 def signature_of(rows: Any, predictions: Any) -> ModelSignature:
     """Return the signature of a model that answers these rows with labels."""
     labels = pd.Series(np.asarray(predictions).ravel()).infer_objects()
-    return infer_signature(rows, labels)
+    with warnings.catch_warnings():
+        # That whole numbers could not be missing is for the model to say, not for each window.
+        warnings.filterwarnings("ignore", message=".*integer column", category=UserWarning)
+        return infer_signature(rows, labels)
 
 
 def _is_tensor(signature: ModelSignature) -> bool:

@@ -13,7 +13,6 @@ from typing import Any
 import mlflow
 import numpy as np
 import pandas as pd
-from mlflow.data.pandas_dataset import from_pandas
 from mlflow.entities import Dataset, DatasetInput, InputTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
@@ -213,7 +212,7 @@ def _log_data(client: MlflowClient, run_id: str, data: _Labelled, context: str) 
         digest = file_digest(written)
         file = written.rename(Path(folder) / f"{digest}.parquet")
         client.log_artifact(run_id, str(file), context)
-    described = from_pandas(data.table, source=".").to_dict()
+    described = training.described(data.table).to_dict()
     dataset = Dataset(
         name=context,
         digest=digest[:DIGEST_LENGTH],

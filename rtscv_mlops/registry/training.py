@@ -6,6 +6,7 @@ Knows MLflow's datasets and what a fit needs; knows nothing of windows.
 import json
 import re
 import unicodedata
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -18,7 +19,7 @@ import numpy as np
 import pandas as pd
 from mlflow.data.dataset_source import DatasetSource
 from mlflow.data.filesystem_dataset_source import FileSystemDatasetSource
-from mlflow.data.pandas_dataset import from_pandas
+from mlflow.data.pandas_dataset import PandasDataset, from_pandas
 from mlflow.entities import Dataset, DatasetInput
 from mlflow.tracking import MlflowClient
 from pyarrow.lib import ArrowException
@@ -214,12 +215,20 @@ def _read_table(path: Path, what: str) -> pd.DataFrame:
     )
 
 
+def described(frame: pd.DataFrame) -> PandasDataset:
+    """Return what MLflow notes of a table: its columns, its size, its digest."""
+    with warnings.catch_warnings():
+        # MLflow warns that its columns of whole numbers, and its idea of a source, are ambiguous.
+        warnings.simplefilter("ignore", UserWarning)
+        return from_pandas(frame, source=".")
+
+
 def _compare(dataset: Dataset, frame: pd.DataFrame, digest: str, what: str) -> tuple[str, ...]:
     """Compare rows with what MLflow noted of them; say so where that proves nothing."""
     noted = json.loads(dataset.profile or "{}").get("num_rows")
     if noted is not None and noted != len(frame):
         raise _changed(what, f"it has {len(frame)} rows, not {noted}")
-    again = from_pandas(frame, source=".")
+    again = described(frame)
     if dataset.digest in {again.digest, digest, digest[:36]}:
         return ()
     same_schema = dataset.schema == again.to_dict()["schema"]

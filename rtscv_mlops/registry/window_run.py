@@ -7,7 +7,7 @@ import json
 import logging
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +57,12 @@ class WindowRun:
         with asking("write tags"):
             for batch in _batches(shown):
                 repeat(self.client.log_batch, self.run_id, tags=batch, synchronous=True)
+
+    def drop_tags(self, names: Iterable[str]) -> None:
+        """Remove those of these tags that there are."""
+        with asking("remove tags"):
+            for name in set(names) & set(self.tags()):
+                self.client.delete_tag(self.run_id, name)
 
     def log_params(self, named: Mapping[str, object]) -> list[str]:
         """Write params; those of an earlier try stay, and those that differ now are returned."""

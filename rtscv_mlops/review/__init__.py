@@ -4,7 +4,7 @@ Knows facts; knows nothing of registries, reports or channels.
 """
 
 from rtscv_mlops.review.description import DESCRIPTION_LIMIT, describe, one_line
-from rtscv_mlops.review.gate import REVIEW_TAG, ReviewStatus, blocked_because
+from rtscv_mlops.review.gate import REVIEW_TAG, ReviewStatus, blocked_because, too_few_because
 from rtscv_mlops.review.words import (
     counted,
     markdown,
@@ -33,6 +33,7 @@ __all__ = [
     "probability",
     "rate",
     "safe_link",
+    "too_few_because",
     "verdict_words",
     "window_name",
 ]

@@ -25,6 +25,17 @@ class ReviewStatus(StrEnum):
     EXPIRED = "expired"
 
 
+def too_few_because(unknowns: int, least: int) -> str:
+    """Say that a challenger was taught from too few unknown rows; empty if it was not."""
+    if unknowns >= least:
+        return ""
+    return (
+        f"Only {counted(unknowns, 'row')} could be told apart as unknown, fewer than the {least} "
+        "that review.min_unknowns asks for: too few to teach a class from. A longer window would "
+        "show more."
+    )
+
+
 def blocked_because(comparison: Comparison, max_class_loss: float) -> str:
     """Say which known class the challenger loses too much of; empty if none.
 
