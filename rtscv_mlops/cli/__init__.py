@@ -3,26 +3,28 @@
 Heavy imports happen inside the commands, so that `--help` answers at once.
 """
 
-import json
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from getpass import getuser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rtscv_mlops.cli.output import (
+    console,
+    print_challengers,
+    print_checks,
+    print_json,
+    print_outcome,
+    print_table,
+    progress,
+)
 from rtscv_mlops.errors import RtscvError, WindowError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from rtscv_mlops.config import Monitor
-    from rtscv_mlops.facts import WindowFacts
-    from rtscv_mlops.pipeline import Outcome
     from rtscv_mlops.window import Interval
 
 EXIT_CODES = {
@@ -33,14 +35,6 @@ EXIT_CODES = {
     "not_assessed": 20,
 }
 """What `run` ends with; 1 is an error, 2 a wrong command line."""
-
-COLORS = {
-    "no_change": "green",
-    "drift": "yellow",
-    "unknowns": "bold red",
-    "unknowns_and_drift": "bold red",
-    "not_assessed": "bold magenta",
-}
 
 app = typer.Typer(
     help="Tell whether traffic holds something that a deployed classifier was never taught.",
@@ -77,8 +71,8 @@ def main() -> None:
     try:
         app()
     except RtscvError as error:
-        _console(stderr=True).print(f"[bold red]{error.code}[/]: ", end="")
-        _console(stderr=True).print(str(error), markup=False, highlight=False)
+        console(stderr=True).print(f"[bold red]{error.code}[/]: ", end="")
+        console(stderr=True).print(str(error), markup=False, highlight=False)
         raise SystemExit(1) from error
 
 
@@ -100,7 +94,7 @@ def demo(
     """Watch a fortnight of handwritten digits: quiet days, drift, then digits never taught."""
     from rtscv_mlops.demo import run_demo
 
-    run_demo(folder, _console())
+    run_demo(folder, console())
 
 
 @app.command()
@@ -115,7 +109,7 @@ def init(
     from rtscv_mlops.pipeline import write_monitor
 
     path = write_monitor(model, file or Path(f"{model}.yaml"), tracking_uri)
-    _console().print(f"Wrote {path}. Edit it, then: rtscv-mlops check {path}", highlight=False)
+    console().print(f"Wrote {path}. Edit it, then: rtscv-mlops check {path}", highlight=False)
 
 
 @app.command()
@@ -125,9 +119,9 @@ def check(monitor: MonitorFile, as_json: AsJson = False) -> None:
 
     found = list(check_monitor(_load(monitor)))
     if as_json:
-        _print_json([{"what": c.what, "state": c.state, "found": c.found} for c in found])
+        print_json([{"what": c.what, "state": c.state, "found": c.found} for c in found])
     else:
-        _print_checks(found)
+        print_checks(found)
     if any(one.state == "problem" for one in found):
         raise typer.Exit(1)
 
@@ -145,14 +139,14 @@ def run(
 
     settings = _load(monitor)
     interval = _interval(window, start, end)
-    with _progress(f"{settings.name} {interval}") as tell:
+    with progress(f"{settings.name} {interval}") as tell:
         outcome = run_window(settings, interval, tell)
     facts, report = outcome.facts, find_report(settings, outcome.run_id)
     if as_json:
         extra = {"run_id": outcome.run_id, "version": outcome.version, "alert": outcome.alert}
-        _print_json({**facts.model_dump(mode="json"), **extra, "report": report})
+        print_json({**facts.model_dump(mode="json"), **extra, "report": report})
     else:
-        _print_outcome(outcome, monitor, report)
+        print_outcome(outcome, monitor, report)
     raise typer.Exit(EXIT_CODES[facts.verdict.partition(":")[0]])
 
 
@@ -170,11 +164,11 @@ def score(
     settings = _load(monitor)
     result = score_window(settings, _interval(window, start, end))
     if as_json:
-        _print_json({"run_id": result.run_id, "labelled": result.labelled, **result.figures})
+        print_json({"run_id": result.run_id, "labelled": result.labelled, **result.figures})
         return
     rows = [[name.replace("_", " "), f"{value:.3f}"] for name, value in result.figures.items()]
     title = f"{result.labelled} of {result.sampled} rows have a label"
-    _print_table(title, ["figure", "value"], rows)
+    print_table(title, ["figure", "value"], rows)
 
 
 @app.command()
@@ -214,7 +208,7 @@ def register(
         replace=replace,
         allow_pickle=allow_pickle,
     )
-    _console().print(f"Version {version} of {model} is the champion.", highlight=False)
+    console().print(f"Version {version} of {model} is the champion.", highlight=False)
 
 
 @review.command("list")
@@ -225,10 +219,9 @@ def list_reviews(monitor: MonitorFile, as_json: AsJson = False) -> None:
     found = list_challengers(_load(monitor))
     shown = ("version", "review", "window", "champion_version", "run_id")
     if as_json:
-        _print_json([{name: getattr(one, name) for name in shown} for one in found])
+        print_json([{name: getattr(one, name) for name in shown} for one in found])
         return
-    rows = [[str(getattr(one, name)) for name in shown] for one in found]
-    _print_table("Challengers", [name.replace("_", " ") for name in shown], rows)
+    print_challengers(found)
 
 
 @review.command("show")
@@ -240,9 +233,9 @@ def show_review(monitor: MonitorFile, version: Version = None, as_json: AsJson =
 
     question = show_challenger(_load(monitor), version)
     if as_json:
-        _print_json(question.facts.model_dump(mode="json"))
+        print_json(question.facts.model_dump(mode="json"))
     else:
-        _console().print(Markdown(question.description))
+        console().print(Markdown(question.description))
 
 
 @review.command()
@@ -270,7 +263,7 @@ def baseline(
 
     interval = _interval(window, start, end)
     run_id = approve_as_baseline(_load(monitor), interval)
-    _console().print(f"Window {interval} (run {run_id}) is part of the baseline.", highlight=False)
+    console().print(f"Window {interval} (run {run_id}) is part of the baseline.", highlight=False)
 
 
 @app.command()
@@ -279,7 +272,7 @@ def rollback(monitor: MonitorFile, reviewer: Reviewer = None, reason: Reason = "
     from rtscv_mlops.pipeline import roll_back
 
     version = roll_back(_load(monitor), reviewer or getuser(), reason)
-    _console().print(f"Version {version} is the champion again.", highlight=False)
+    console().print(f"Version {version} is the champion again.", highlight=False)
 
 
 @app.command()
@@ -294,10 +287,10 @@ def purge(
 
     done = purge_windows(_load(monitor), _moment(before), baselines=baselines)
     if as_json:
-        _print_json([{"window": one.window, "removed": list(one.removed)} for one in done])
+        print_json([{"window": one.window, "removed": list(one.removed)} for one in done])
         return
     rows = [[one.window, ", ".join(one.removed) or "nothing was left"] for one in done]
-    _print_table("Purged", ["window", "removed"], rows)
+    print_table("Purged", ["window", "removed"], rows)
 
 
 # -- words in
@@ -342,89 +335,4 @@ def _decide(monitor: Path, version: str, approved: bool, reviewer: str | None, r
         reason=reason,
     )
     what = "is the champion now" if approved else "is rejected; the champion stays"
-    _console().print(f"Version {decided.version} {what}.", highlight=False)
-
-
-# -- words out
-
-
-def _console(*, stderr: bool = False) -> "Console":
-    from rich.console import Console
-
-    return Console(stderr=stderr)
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2))
-
-
-def _print_table(title: str, names: list[str], rows: list[list[str]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*names, title=title, title_justify="left")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    _console().print(table)
-
-
-def _print_checks(found: list[Any]) -> None:
-    from rich.text import Text
-
-    marks = {"ok": ("✔", "green"), "warning": ("!", "yellow"), "problem": ("✘", "bold red")}
-    for one in found:
-        mark, color = marks[one.state]
-        _console().print(Text(f"{mark} {one.what}: ", style=color) + Text(one.found, style=""))
-
-
-def _print_outcome(outcome: "Outcome", monitor: Path, report: str) -> None:
-    from rich.panel import Panel
-    from rich.text import Text
-
-    from rtscv_mlops.review import verdict_words
-
-    facts, console = outcome.facts, _console()
-    color = COLORS[facts.verdict.partition(":")[0]]
-    body = [Text(facts.headline, style="bold")]
-    if facts.blocked:
-        body.append(Text(f"Blocked: {facts.blocked}", style="bold red"))
-    body += [Text(f"- {finding}", style="dim") for finding in facts.findings]
-    title = Text(f" {verdict_words(facts.verdict)} ", style=color)
-    console.print(Panel(Text("\n").join(body), title=title, title_align="left", border_style=color))
-    told = {
-        "compared": _compared(facts),
-        "alert": outcome.alert,
-        "run": f"{outcome.run_id}{' (finished before)' if outcome.repeated else ''}",
-        "report": report,
-        "next": _next_command(outcome, monitor),
-    }
-    for name, text in told.items():
-        if text:
-            # Paths and commands are for copying, so they are never broken into lines.
-            console.print(Text(f"{name:>9}  ", style="dim") + Text(text), soft_wrap=True)
-
-
-def _compared(facts: "WindowFacts") -> str:
-    if not facts.assessed:
-        return ""
-    from rtscv_mlops.review import probability
-
-    return (
-        f"{facts.sampled:,} of {facts.rows:,} rows with {facts.null}, {probability(facts.p_value)}"
-    )
-
-
-def _next_command(outcome: "Outcome", monitor: Path) -> str:
-    if outcome.version:
-        return f"rtscv-mlops review show {monitor} --version {outcome.version}"
-    return "" if outcome.facts.assessed else f"rtscv-mlops check {monitor}"
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Any]:
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=_console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda stage: bar.update(task, description=f"{what}  {stage}")
+    console().print(f"Version {decided.version} {what}.", highlight=False)
