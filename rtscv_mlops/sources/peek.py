@@ -11,17 +11,19 @@ from typing import Any
 import sqlalchemy as sa
 
 from rtscv_mlops.config import SourceSettings
+from rtscv_mlops.errors import WindowError
 from rtscv_mlops.sources.budget import Budget
-from rtscv_mlops.sources.columns import present
+from rtscv_mlops.sources.columns import check_alike
 from rtscv_mlops.sources.database import Relation, open_relation
 from rtscv_mlops.sources.files import File, find_files
 from rtscv_mlops.sources.parquet import parquet_metadata
 from rtscv_mlops.sources.pieces import Piece, open_file, open_rows
 from rtscv_mlops.sources.times import Span, place_rows
 from rtscv_mlops.sources.windows import source_fields
+from rtscv_mlops.sources.wording import shown
 from rtscv_mlops.window import Column, Interval
 
-# Footers that are read: half of them from the first files by name, half from the last.
+# Headers or footers that are read: half of them of the first files by name, half of the last.
 MOST_FOOTERS = 20
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -47,27 +49,41 @@ class Peek:
 
 
 def peek(source: SourceSettings, columns: Sequence[Column] = ()) -> Peek:
-    """Look at a source; what would stop a run, such as a missing column, is an error here too."""
+    """Look at a source; what would stop a run, such as a missing column, is an error here too.
+
+    Of several files, that is so for the last by name; others that cannot be used are findings.
+    """
     if source.path is not None:
         return _peek_files(source, columns)
     with open_relation(source, _span(source)) as relation:
-        _check(open_rows(relation, None, Budget()), source, columns)
+        piece = open_rows(relation, None, Budget())
+        piece.fields(source_fields(source, columns))
+        _check_times(piece, source)
         first, last = _indexed_bounds(relation, source)
         return Peek(relation.name, relation.columns, first=first, last=last)
 
 
 def _peek_files(source: SourceSettings, columns: Sequence[Column]) -> Peek:
     found = find_files(source)
-    piece = open_file(found.files[0], source, None, Budget())
-    _check(piece, source, columns)
+    newest = open_file(found.files[-1], source, None, Budget())
+    newest.fields(source_fields(source, columns))
+    _check_times(newest, source)
+    faults = [(file, _fault(file, newest, source, columns)) for file in _some(found.files)]
+    told = [f"{shown(file.below)} cannot be used: {fault}" for file, fault in faults if fault]
     seen = Peek(
         place=source.path or "",
-        columns={name: str(kind) for name, kind in piece.types.items()},
+        columns={name: str(kind) for name, kind in newest.types.items()},
         files=tuple(file.path for file in found.files),
         size=sum(file.size for file in found.files),
-        findings=found.findings,
+        findings=(*found.findings, *told),
     )
-    return _with_footers(seen, found.files, source) if found.files[0].format == "parquet" else seen
+    good = [file for file, fault in faults if fault is None]
+    return _with_footers(seen, good, source) if good[0].format == "parquet" else seen
+
+
+def _some(files: Sequence[File]) -> Sequence[File]:
+    half = MOST_FOOTERS // 2
+    return files if len(files) <= MOST_FOOTERS else [*files[:half], *files[-half:]]
 
 
 def _span(source: SourceSettings) -> Span:
@@ -75,9 +91,22 @@ def _span(source: SourceSettings) -> Span:
     return Span(source.timestamp, source.timezone, some)
 
 
-def _check(piece: Piece, source: SourceSettings, columns: Sequence[Column]) -> None:
-    """Find the columns, and read one batch of timestamps as a run would."""
-    present(source_fields(source, columns), piece.types, piece.place, piece.hint)
+def _fault(
+    file: File, newest: Piece, source: SourceSettings, columns: Sequence[Column]
+) -> WindowError | None:
+    """Return what a file's header or footer says against using it."""
+    needed = [field for field in source_fields(source, columns) if not field.optional]
+    try:
+        piece = open_file(file, source, None, Budget())
+        names = [field.name for field in piece.fields(needed)]
+        check_alike(newest.types, piece.types, names, (newest.place, piece.place))
+    except WindowError as error:
+        return error
+    return None
+
+
+def _check_times(piece: Piece, source: SourceSettings) -> None:
+    """Read one batch of timestamps as a run would."""
     if source.timestamp in piece.constants:
         return
     batches = piece.read([source.timestamp])
@@ -87,16 +116,14 @@ def _check(piece: Piece, source: SourceSettings, columns: Sequence[Column]) -> N
 
 
 def _with_footers(seen: Peek, files: Sequence[File], source: SourceSettings) -> Peek:
-    half = MOST_FOOTERS // 2
-    some = files if len(files) <= MOST_FOOTERS else [*files[:half], *files[-half:]]
-    footers = [parquet_metadata(file) for file in some]
+    footers = [parquet_metadata(file) for file in files]
     rows = sum(footer.num_rows for footer in footers)
-    share = sum(file.size for file in some) / max(1, seen.size or 0)
+    share = sum(file.size for file in files) / max(1, seen.size or 0)
     bounds = [bound for footer in footers for bound in _bounds(footer, source.timestamp)]
     return replace(
         seen,
         rows=round(rows / share),
-        exact=len(some) == len(files),
+        exact=len(files) == len(seen.files),
         first=min(bounds, default=None),
         last=max(bounds, default=None),
     )

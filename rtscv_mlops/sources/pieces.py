@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from rtscv_mlops.config import TableSettings
 from rtscv_mlops.sources.budget import Budget
-from rtscv_mlops.sources.columns import Types, check_names
+from rtscv_mlops.sources.columns import Field, Types, check_names, present
 from rtscv_mlops.sources.database import Relation, relation_batches
 from rtscv_mlops.sources.delimited import csv_batches, csv_header, header_hint
 from rtscv_mlops.sources.files import File
@@ -24,15 +24,22 @@ Batches = Iterator[pa.RecordBatch]
 class Piece:
     """What a piece is called and has, and how its columns are read.
 
-    `constants` are columns that only the folder's name holds; an `untyped` piece is all text.
+    `names` are its columns as they stand there, and may repeat. `constants` are columns that only
+    the folder's name holds; an `untyped` piece is all text.
     """
 
     place: str
+    names: Sequence[str]
     types: Types
     read: Callable[[Sequence[str]], Batches]
     constants: Mapping[str, str | None] = field(default_factory=dict)
     hint: str = ""
     untyped: bool = False
+
+    def fields(self, wanted: Sequence[Field]) -> list[Field]:
+        """Return the fields that this piece has; doubled, nameless or missing ones are errors."""
+        check_names(self.names, self.place)
+        return present(wanted, self.types, self.place, self.hint)
 
 
 def open_file(file: File, settings: TableSettings, span: Span | None, budget: Budget) -> Piece:
@@ -44,31 +51,29 @@ def open_file(file: File, settings: TableSettings, span: Span | None, budget: Bu
 
 def open_rows(relation: Relation, span: Span | None, budget: Budget) -> Piece:
     """Return a table or query as a piece; its types are known when its rows arrive."""
-    check_names(list(relation.columns), relation.name)
 
     def read(names: Sequence[str]) -> Batches:
         return _metered(relation_batches(relation, names, span), budget)
 
-    return Piece(relation.name, dict.fromkeys(relation.columns, pa.null()), read)
+    types = dict.fromkeys(relation.columns, pa.null())
+    return Piece(relation.name, list(relation.columns), types, read)
 
 
 def _open_csv(file: File, settings: TableSettings, budget: Budget) -> Piece:
     header = csv_header(file, settings.csv)
-    check_names(header, file.name)
 
     def read(names: Sequence[str]) -> Batches:
         return csv_batches(file, names, settings.csv, budget)
 
     types = dict.fromkeys([*file.partitions, *header], pa.string())
     hint = header_hint(header, settings.csv)
-    return Piece(file.name, types, read, _constants(file, header), hint, untyped=True)
+    return Piece(file.name, header, types, read, _constants(file, header), hint, untyped=True)
 
 
 def _open_parquet(file: File, span: Span | None, budget: Budget) -> Piece:
     fragment = open_parquet(file)
     schema = fragment.physical_schema
     names: list[str] = schema.names
-    check_names(names, file.name)
     stored = dict(zip(names, schema.types, strict=True))
     timed = span is not None and span.column in stored
     condition = pushed_filter(span, stored[span.column], file.name) if span and timed else None
@@ -77,7 +82,7 @@ def _open_parquet(file: File, span: Span | None, budget: Budget) -> Piece:
         return _metered(parquet_batches(file, fragment, columns, condition), budget)
 
     types = {**dict.fromkeys(file.partitions, pa.string()), **stored}
-    return Piece(file.name, types, read, _constants(file, names))
+    return Piece(file.name, names, types, read, _constants(file, names))
 
 
 def _constants(file: File, names: Sequence[str]) -> dict[str, str | None]:

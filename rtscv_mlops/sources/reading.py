@@ -3,6 +3,7 @@
 Knows fields, pieces and sketches; knows nothing of what the rows are for.
 """
 
+import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,21 +14,35 @@ import pyarrow as pa
 from rtscv_mlops.config import TableSettings
 from rtscv_mlops.errors import WindowError
 from rtscv_mlops.sources.budget import Budget
-from rtscv_mlops.sources.columns import NATURAL, TIME, Field, check_alike, present
+from rtscv_mlops.sources.columns import NATURAL, TIME, Field, check_alike
 from rtscv_mlops.sources.database import open_relation
-from rtscv_mlops.sources.files import BadFile, File, find_files, without_repeats
+from rtscv_mlops.sources.files import File, find_files, without_repeats
 from rtscv_mlops.sources.pieces import Piece, open_file, open_rows
+from rtscv_mlops.sources.relevance import LeftOut, may_matter
 from rtscv_mlops.sources.sampling import Sketch
 from rtscv_mlops.sources.times import Span, partition_is_over, place_rows
 from rtscv_mlops.sources.values import STORED, TARGETS, Reading, as_text, conform, from_text, plain
 from rtscv_mlops.sources.wording import count, listed
+
+# Errors that say nothing about one file: settings, rights or the whole source are at fault.
+NOT_OF_A_FILE = {"no_timezone", "no_access", "size_cap"}
+
+
+@dataclass(slots=True)
+class Traits:
+    """What was noticed about the rows read so far; `natural` are the types of free columns."""
+
+    natural: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    timeless: int = 0
+    offsets: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class Reader:
     """Reads every piece of a source into a sketch, and remembers what was odd.
 
-    `keep` may drop rows of a frame before they count.
+    `keep` may drop rows of a frame before they count. `first` is the first piece with rows of the
+    span; others must match it. A file that cannot be used matters only if it may have such rows.
     """
 
     settings: TableSettings
@@ -39,9 +54,8 @@ class Reader:
     first: Piece | None = None
     findings: list[str] = field(default_factory=list)
     budget: Budget = field(default_factory=Budget)
-    natural: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    timeless: int = 0
-    offsets: set[str] = field(default_factory=set)
+    traits: Traits = field(default_factory=Traits)
+    left_out: LeftOut = field(default_factory=LeftOut)
     names: dict[str, str] = field(init=False)
     """Of each slot, the column that fills it."""
 
@@ -61,44 +75,45 @@ class Reader:
     def column(self, sample: pd.DataFrame, slot: str) -> pd.Series:
         """Return a slot of the sample in plain types, named as in the source."""
         column = sample[slot].rename(self.names[slot])
-        return from_text(column, self.natural[slot]) if slot in self.natural else plain(column)
+        natural = self.traits.natural
+        return from_text(column, natural[slot]) if slot in natural else plain(column)
 
     def _read_files(self) -> None:
         found = find_files(self.settings)
         distinct = without_repeats(file for file in found.files if not self._is_over(file))
         self.findings += [*found.findings, *distinct.findings]
-        bad = [file.below for file in distinct.files if not self._read_file(file)]
-        if not bad:
-            return
-        if len(bad) == len(distinct.files):
-            raise WindowError(
-                f"No file can be read, of {len(bad)}: {listed(bad, 3)}. Set `on_bad_file: fail` "
-                "to see why."
-            )
-        self.findings.append(
-            f"Skipped {count(len(bad), 'file')} of {len(distinct.files)} "
-            f"({len(bad) / len(distinct.files):.0%}) that cannot be read: "
-            f"{listed(bad, 3)}."
-        )
+        for file in distinct.files:
+            self._read_file(file)
+        empty = self.span is not None and self.sketch.rows == 0
+        self.findings += self.left_out.findings(len(distinct.files), empty=empty)
 
     def _is_over(self, file: File) -> bool:
         keys = dict(file.partitions)
         return self.span is not None and partition_is_over(keys, self.span.interval)
 
-    def _read_file(self, file: File) -> bool:
+    def _read_file(self, file: File) -> None:
+        """Read a file wholly, or leave no trace of it."""
+        before = copy.deepcopy(self.traits)
         try:
             self._absorb(open_file(file, self.settings, self.span, self.budget))
-        except BadFile:
-            if self.settings.on_bad_file == "fail":
+        except WindowError as error:
+            if not self._goes_without(file, error):
                 raise
-            return False
+            self.traits = before
         file.check_unchanged()
+
+    def _goes_without(self, file: File, error: WindowError) -> bool:
+        if error.code in NOT_OF_A_FILE:
+            return False
+        matters = self.span is None or may_matter(file, self.settings, self.span)
+        if matters and self.settings.on_bad_file == "fail":
+            return False
+        self.left_out.add(file, error, matters=matters)
         return True
 
     def _absorb(self, piece: Piece) -> None:
-        fields = present(self.fields, piece.types, piece.place, piece.hint)
+        names = dict.fromkeys(field.name for field in piece.fields(self.fields))
         self._compare(piece)
-        names = dict.fromkeys(field.name for field in fields)
         part = self.sketch.part()
         for batch in piece.read([name for name in names if name not in piece.constants]):
             frame = self._frame(batch, piece)
@@ -107,13 +122,14 @@ class Reader:
             if self.progress is not None:
                 self.progress(self.sketch.rows + part.rows)
         self.sketch.merge(part)
+        if self.first is None and (self.span is None or part.rows):
+            self.first = piece
 
     def _compare(self, piece: Piece) -> None:
-        if self.first is None:
-            self.first = piece
-        names = [field.name for field in self.fields]
-        places = self.first.place, piece.place
-        check_alike(self.first.types, piece.types, names, places)
+        if self.first is not None:
+            names = [field.name for field in self.fields]
+            places = self.first.place, piece.place
+            check_alike(self.first.types, piece.types, names, places)
 
     def _frame(self, batch: pa.RecordBatch, piece: Piece) -> pd.DataFrame:
         for name, value in piece.constants.items():
@@ -121,6 +137,8 @@ class Reader:
         columns: dict[str, pa.Array] = {}
         if self.span is not None:
             batch, columns[TIME] = self._within(batch, self.span, piece.place)
+            if len(batch) == 0:  # types of rows outside do not matter
+                return pd.DataFrame()
         reading = Reading(piece.place, self.settings.csv.decimal, piece.untyped)
         found = dict(zip(batch.schema.names, batch.columns, strict=True))
         for wanted in self.fields:
@@ -133,8 +151,8 @@ class Reader:
         self, batch: pa.RecordBatch, span: Span, place: str
     ) -> tuple[pa.RecordBatch, pa.Array]:
         placed = place_rows(batch.column(span.column), span, place)
-        self.timeless += placed.without
-        self.offsets |= placed.offsets
+        self.traits.timeless += placed.without
+        self.traits.offsets |= placed.offsets
         moments = placed.moments.filter(placed.inside)
         return batch.filter(placed.inside), moments.cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
 
@@ -147,12 +165,12 @@ class Reader:
         if wanted.kind != NATURAL:
             return {wanted.slot: conform(column, wanted, reading)}
         texts, source = as_text(column, wanted, reading)
-        self.natural[wanted.slot].add(source)
+        self.traits.natural[wanted.slot].add(source)
         return {wanted.slot: texts}
 
     def _oddities(self) -> Iterable[str]:
-        if self.timeless:
-            yield f"Left out {count(self.timeless, 'row')} without a timestamp."
-        if len(self.offsets) > 1:
-            offsets = listed(sorted(self.offsets))
+        if self.traits.timeless:
+            yield f"Left out {count(self.traits.timeless, 'row')} without a timestamp."
+        if len(self.traits.offsets) > 1:
+            offsets = listed(sorted(self.traits.offsets))
             yield f"Timestamps have several offsets, all turned to UTC: {offsets}."

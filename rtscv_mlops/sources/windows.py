@@ -31,8 +31,9 @@ def read_window(
 ) -> Window:
     """Read the rows served in an interval, and keep a uniform sample of at most `max_rows`.
 
-    The sample depends on the rows and the seed only, not on files or their order. Memory is that
-    of the sample and a batch. `progress` is told the number of rows read so far.
+    The sample is uniform unless a large window repeats a few rows much, which a finding then says.
+    It depends on the rows and the seed only, not on files or their order. Memory is that of the
+    sample and a batch. `progress` is told the number of rows read so far.
     """
     reader = Reader(
         source,
@@ -80,7 +81,8 @@ def _findings(
 ) -> Iterator[str]:
     names = list(reader.first.types) if reader.first else []
     read = {source.timestamp, source.key, source.label, *(column.name for column in columns)}
-    extra = [name for name in names if name not in read]
+    partitions = reader.first.constants if reader.first else {}
+    extra = [name for name in names if name not in read and name not in partitions]
     if extra:
         yield f"Ignored {count(len(extra), 'column')} beside the model's: {listed(extra, 3)}."
     absent = [column.name for column in columns if column.name not in names]
@@ -100,11 +102,19 @@ def _findings(
 def _dull(features: pd.DataFrame) -> Iterator[str]:
     if len(features) < 2:
         return
-    empty = [name for name in features if features[name].isna().all()]
-    constant = [
-        name for name in features if name not in empty and features[name].nunique(dropna=False) == 1
-    ]
+    repeats = {name: _repeats(column) for name, column in features.items()}
+    empty = [name for name, repeated in repeats.items() if repeated is None]
+    constant = [name for name, repeated in repeats.items() if repeated]
     if empty:
         yield f"Found {count(len(empty), 'column')} without any value: {listed(empty, 3)}."
     if constant:
         yield f"Found {count(len(constant), 'column')} with one value only: {listed(constant, 3)}."
+
+
+def _repeats(column: pd.Series) -> bool | None:
+    """Tell whether a column has one value only, or none at all; two rows tell most of them."""
+    values = column.array
+    first, last = values[0], values[-1]
+    if pd.isna(first):
+        return None if pd.isna(last) and column.isna().all() else False
+    return bool(first == last and (values == first).all())
