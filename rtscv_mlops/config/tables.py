@@ -53,7 +53,7 @@ class TableSettings(Settings):
         examples=[{"endpoint_url": "http://localhost:9000", "secret_env": "STORE_SECRET"}],
     )
     on_bad_file: Literal["fail", "skip"] = Field(
-        default="fail", description="What an unreadable file among several does."
+        default="fail", description="What an unusable file with rows in the window does."
     )
     max_bytes: int = Field(
         default=20_000_000_000,
