@@ -22,7 +22,7 @@ from rtscv_mlops import RTSCVClassifier, log_champion
 from rtscv_mlops.config import ModelSettings
 from rtscv_mlops.errors import ModelError, NotAssessed
 from rtscv_mlops.rectify.factory import FactoryClassifier
-from rtscv_mlops.registry.champion import champion_version, load_champion
+from rtscv_mlops.registry.champion import find_champion, load_champion
 from rtscv_mlops.registry.files import fetched, list_files, model_digest
 from rtscv_mlops.registry.refit import as_estimator
 from rtscv_mlops.registry.trust import TRUSTED_TYPES
@@ -90,7 +90,7 @@ def test_a_champion_is_what_was_logged(client, numbers):
     assert champion.digest == model_digest(client, found.source)
     assert (champion.flavor, champion.takes_array, champion.findings) == ("sklearn", False, ())
     assert np.mean(champion.estimator.predict(champion.rows(X)) == y) > 0.9
-    assert champion_version(client, ModelSettings(name="plain")) == "1"
+    assert str(find_champion(client, ModelSettings(name="plain")).version) == "1"
 
 
 @pytest.mark.parametrize("kind", ["text", "integer", "boolean"])
@@ -188,7 +188,7 @@ def test_no_champion_is_told_with_the_command(client, numbers):
     assert caught.value.code == "no_champion"
     program = str(caught.value).split('python -c "')[1].rstrip('"')
     exec(program)
-    assert champion_version(client, ModelSettings(name="headless")) == "1"
+    assert str(find_champion(client, ModelSettings(name="headless")).version) == "1"
 
 
 def test_a_deleted_champion_is_no_champion(client, numbers):
@@ -642,9 +642,9 @@ def test_an_alias_does_not_move_by_accident(client, numbers):
     after = client.search_runs([client.get_experiment_by_name(EXPERIMENT).experiment_id])
     assert len(after) == runs
     assert log(client, SVC(), X, y, "taken", alias=None) == "2"
-    assert champion_version(client, ModelSettings(name="taken")) == "1"
+    assert str(find_champion(client, ModelSettings(name="taken")).version) == "1"
     assert log(client, SVC(), X, y, "taken", replace=True) == "3"
-    assert champion_version(client, ModelSettings(name="taken")) == "3"
+    assert str(find_champion(client, ModelSettings(name="taken")).version) == "3"
 
 
 def test_what_else_is_logged(client, numbers):
