@@ -166,6 +166,21 @@ def test_cooldown_lets_what_is_worse_through():
     assert not decide(window_facts(verdict="drift"), drift, cooldown="1d").due
 
 
+@pytest.mark.parametrize("verdict", ["not_assessed:window_open", "not_assessed:too_few_rows"])
+def test_a_later_window_without_a_verdict_shows_nothing(verdict):
+    """A window of next month that was run by mistake does not make this one old news."""
+    assert decide(window_facts(), past(40, verdict=verdict, share=None, p_value=None)).due
+
+
+def test_trouble_of_one_kind_does_not_hide_another():
+    """A source that broke one way is told again when it breaks another way, not the same way."""
+    broken = past(9, verdict="not_assessed:no_timezone", alerted=10.5)
+
+    assert decide(window_facts(verdict="not_assessed:empty_window"), broken, cooldown="1d").due
+    assert not decide(window_facts(verdict="not_assessed:no_timezone"), broken, cooldown="1d").due
+    assert decide(window_facts(verdict="drift"), broken, cooldown="1d").due
+
+
 def test_never_twice_for_one_window():
     """A window that was alerted once stays silent, also when run again much later."""
     decision = decide(window_facts(), past(10, alerted=11), day=300)
