@@ -212,7 +212,7 @@ def _log_data(client: MlflowClient, run_id: str, data: _Labelled, context: str) 
         digest = file_digest(written)
         file = written.rename(Path(folder) / f"{digest}.parquet")
         client.log_artifact(run_id, str(file), context)
-    described = training.described(data.table).to_dict()
+    described = training.described(data.table)
     dataset = Dataset(
         name=context,
         digest=digest[:DIGEST_LENGTH],

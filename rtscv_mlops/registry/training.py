@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from mlflow.data.dataset_source import DatasetSource
 from mlflow.data.filesystem_dataset_source import FileSystemDatasetSource
-from mlflow.data.pandas_dataset import PandasDataset, from_pandas
+from mlflow.data.pandas_dataset import from_pandas
 from mlflow.entities import Dataset, DatasetInput
 from mlflow.tracking import MlflowClient
 from pyarrow.lib import ArrowException
@@ -215,12 +215,13 @@ def _read_table(path: Path, what: str) -> pd.DataFrame:
     )
 
 
-def described(frame: pd.DataFrame) -> PandasDataset:
+def described(frame: pd.DataFrame) -> dict[str, str]:
     """Return what MLflow notes of a table: its columns, its size, its digest."""
     with warnings.catch_warnings():
         # MLflow warns that its columns of whole numbers, and its idea of a source, are ambiguous.
         warnings.simplefilter("ignore", UserWarning)
-        return from_pandas(frame, source=".")
+        noted: dict[str, str] = from_pandas(frame, source=".").to_dict()
+    return noted
 
 
 def _compare(dataset: Dataset, frame: pd.DataFrame, digest: str, what: str) -> tuple[str, ...]:
@@ -229,11 +230,11 @@ def _compare(dataset: Dataset, frame: pd.DataFrame, digest: str, what: str) -> t
     if noted is not None and noted != len(frame):
         raise _changed(what, f"it has {len(frame)} rows, not {noted}")
     again = described(frame)
-    if dataset.digest in {again.digest, digest, digest[:36]}:
+    if dataset.digest in {again["digest"], digest, digest[:36]}:
         return ()
-    same_schema = dataset.schema == again.to_dict()["schema"]
-    if same_schema and len(dataset.digest) == len(again.digest):
-        raise _changed(what, f"MLflow's digest of it is {again.digest}, not {dataset.digest}")
+    same_schema = dataset.schema == again["schema"]
+    if same_schema and len(dataset.digest) == len(again["digest"]):
+        raise _changed(what, f"MLflow's digest of it is {again['digest']}, not {dataset.digest}")
     return (
         f"{what} carries the digest {dataset.digest}, which cannot be computed from the file, so "
         "nobody knows whether the rows are still those of the fit.",
