@@ -17,11 +17,8 @@ from rtscv_mlops.alerts import (
 )
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.registry import MlflowClient, RunSummary, WindowRun
+from rtscv_mlops.registry import MlflowClient, RunSummary, WindowRun, tags
 from rtscv_mlops.review import ReviewStatus
-
-ALERT, DUE = "rtscv.alert", "rtscv.alert_due"
-"""When somebody was told of a window, and why somebody was to be told."""
 
 TRIES = "alert.json"
 """Artifact with what became of each attempt to tell somebody."""
@@ -80,8 +77,8 @@ def _review_was_told(client: MlflowClient, model: str, others: list[RunSummary])
 
 def alert_is_owed(run: WindowRun) -> bool:
     """Tell whether an alert was due that nobody got."""
-    tags = run.tags()
-    return DUE in tags and ALERT not in tags
+    known = run.tags()
+    return tags.ALERT_DUE in known and tags.ALERT not in known
 
 
 def _send(
@@ -93,15 +90,15 @@ def _send(
 ) -> AlertDecision:
     """Send unless a rival does: the claim is per window and attempt, and an attempt may fail."""
     model = monitor.model.name
-    run.set_tags({DUE: decision.why})
+    run.set_tags({tags.ALERT_DUE: decision.why})
     tried = run.read_json(TRIES) or []
     if not _is_ours_to_send(client, model, facts.key, len(tried)) or not alert_is_owed(run):
         return AlertDecision(False, "Another process has taken this alert on.")
-    version = run.tags().get("rtscv.version")
+    version = run.tags().get(tags.VERSION)
     alert = make_alert(facts, decision, registry.links(client, run.run_id, model, version))
     sent = send_alert(alert, monitor.alert)
     if was_delivered(sent):
-        run.set_tags({ALERT: datetime.now(UTC).isoformat()})
+        run.set_tags({tags.ALERT: datetime.now(UTC).isoformat()})
     else:
         decision = AlertDecision(True, f"{decision.why} It could not be delivered; see {TRIES}.")
     # Last, since it opens the next attempt: who makes that one must see that this was delivered.

@@ -16,12 +16,19 @@ from rtscv_mlops.assess import Known
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import InputError, NotAssessed
 from rtscv_mlops.rectify import RTSCVClassifier
-from rtscv_mlops.registry import Champion, MlflowClient, RunSummary, WindowRun, find_runs, noted
+from rtscv_mlops.registry import (
+    Champion,
+    MlflowClient,
+    RunSummary,
+    WindowRun,
+    find_runs,
+    noted,
+    tags,
+)
 from rtscv_mlops.sources import read_window
 from rtscv_mlops.window import Interval, Window
 
 ARTIFACT = "baseline.parquet"
-TAG = "rtscv.baseline"
 QUIET, APPROVED = "quiet", "approved"
 AGREES = "agrees with the training data"
 
@@ -113,7 +120,7 @@ def keep_for_baseline(run: WindowRun, window: Window, how: str, seed: int) -> No
         path = Path(folder, ARTIFACT)
         rows.to_parquet(path, index=False)
         run.write_file(path)
-    run.set_tags({TAG: how})
+    run.set_tags({tags.BASELINE: how})
 
 
 def disagreement(
@@ -130,7 +137,7 @@ def disagreement(
     """
     if baseline.rows is None:
         return ()
-    name = f"{TAG}.{sha256(baseline.words.encode()).hexdigest()[:8]}"
+    name = f"{tags.BASELINE}.{sha256(baseline.words.encode()).hexdigest()[:8]}"
     find_out = partial(_compare, baseline.rows, known, estimator, monitor)
     said = noted(client, monitor.model.name, champion.version, name, find_out)
     return () if said == AGREES else (said,)

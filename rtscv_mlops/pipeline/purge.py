@@ -7,7 +7,7 @@ from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.pipeline import baseline
 from rtscv_mlops.pipeline.stages import CLUSTERS, REPORT, UNKNOWNS, VERDICT, read_facts
-from rtscv_mlops.registry import WindowRun
+from rtscv_mlops.registry import WindowRun, tags
 
 ROWS = (UNKNOWNS, CLUSTERS, REPORT)
 """Artifacts that hold rows of the source, or pages that show them."""
@@ -46,5 +46,5 @@ def _purge(run: WindowRun, window: str, names: tuple[str, ...]) -> Purged:
             run.write_json(VERDICT, kept.model_dump(mode="json"))
             removed = (*removed, "exemplars")
     if baseline.ARTIFACT in removed:
-        run.set_tags({baseline.TAG: "purged"})
+        run.set_tags({tags.BASELINE: "purged"})
     return Purged(window, run.run_id, removed)

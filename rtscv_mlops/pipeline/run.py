@@ -24,7 +24,7 @@ from rtscv_mlops.pipeline.stages import (
     write_facts,
     write_report,
 )
-from rtscv_mlops.registry import MlflowClient, WindowRun
+from rtscv_mlops.registry import MlflowClient, WindowRun, tags
 from rtscv_mlops.window import Interval
 
 Tell = Callable[[str], None]
@@ -122,7 +122,7 @@ def _read_back(taken: Taken) -> Outcome:
     alert = "Finished before."
     if alert_is_owed(run):
         alert = raise_alert(taken.monitor, taken.client, run, facts).why
-    return Outcome(facts, run.run_id, run.tags().get("rtscv.version"), alert, repeated=True)
+    return Outcome(facts, run.run_id, run.tags().get(tags.VERSION), alert, repeated=True)
 
 
 def record_unassessed(monitor: Monitor, interval: Interval, error: RtscvError) -> Outcome:

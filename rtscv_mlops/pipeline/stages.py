@@ -19,12 +19,11 @@ from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import NotAssessed
 from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
-from rtscv_mlops.pipeline.alerting import ALERT, DUE
 from rtscv_mlops.pipeline.baseline import disagreement, find_baseline
 from rtscv_mlops.pipeline.oddities import volume_jump
 from rtscv_mlops.pipeline.rectification import Rectification, Training, rectify, shown_columns
 from rtscv_mlops.pipeline.training import find_training
-from rtscv_mlops.registry import Champion, MlflowClient, RunSummary, WindowRun
+from rtscv_mlops.registry import Champion, MlflowClient, RunSummary, WindowRun, tags
 from rtscv_mlops.review import counted, describe, markdown, one_line
 from rtscv_mlops.sources import read_window
 from rtscv_mlops.window import Interval, Window
@@ -35,14 +34,14 @@ ALGORITHM = 1
 VERDICT, CLUSTERS, REPORT = "verdict.json", "clusters.json", "report.html"
 UNKNOWNS, EVIDENCE = "unknowns.parquet", "evidence.npz"
 
-VERSION_TAGS: tuple[str, ...] = (
-    "rtscv.monitor",
-    "rtscv.window",
-    "rtscv.window_start",
-    "rtscv.window_end",
-    "rtscv.champion_version",
-    "rtscv.report_sha256",
-    "rtscv.model_sha256",
+VERSION_TAGS = (
+    tags.MONITOR,
+    tags.WINDOW,
+    tags.WINDOW_START,
+    tags.WINDOW_END,
+    tags.CHAMPION_VERSION,
+    tags.REPORT_SHA256,
+    tags.MODEL_SHA256,
 )
 """What a version repeats of its window's run."""
 
@@ -149,25 +148,25 @@ def open_window_run(
     unassessed = [run for run in runs if not is_assessed(run)]
     if unassessed and facts.key not in [run.key for run in runs]:
         again = WindowRun(client, unassessed[0].run_id)
-        again.set_tags({"rtscv.key": facts.key})
+        again.set_tags({tags.KEY: facts.key})
         # Who heard that the window could not be judged has not heard what it holds.
-        again.drop_tags((ALERT, DUE))
+        again.drop_tags((tags.ALERT, tags.ALERT_DUE))
     before = [run for run in runs if is_assessed(run) and run.key != facts.key]
-    tags = {
+    named = {
         "mlflow.runName": f"{monitor.name} {interval}",
-        "rtscv.monitor": monitor.name,
-        "rtscv.window": interval.id,
-        "rtscv.window_start": interval.start.isoformat(),
-        "rtscv.window_end": interval.end.isoformat(),
-        "rtscv.champion_version": facts.champion_version,
+        tags.MONITOR: monitor.name,
+        tags.WINDOW: interval.id,
+        tags.WINDOW_START: interval.start.isoformat(),
+        tags.WINDOW_END: interval.end.isoformat(),
+        tags.CHAMPION_VERSION: facts.champion_version,
     }
     if before:
         latest = max(before, key=lambda run: run.ended.timestamp() if run.ended else 0.0)
-        tags["rtscv.rerun_of"] = latest.run_id
-    run = registry.open_run(client, model, facts.key, tags)
+        named[tags.RERUN_OF] = latest.run_id
+    run = registry.open_run(client, model, facts.key, named)
     if not run.is_complete:
         # A run that is tried again may have been made before there was a champion.
-        run.set_tags(tags)
+        run.set_tags(named)
         run.reopen()
     return run
 
@@ -198,7 +197,7 @@ def rectify_window(taken: Taken) -> Rectification:
         saved = registry.save_rectified(
             taken.client, run.run_id, done.challenger, champion, example
         )
-        run.set_tags({"rtscv.model_id": saved.model_id, "rtscv.model_sha256": saved.digest})
+        run.set_tags({tags.MODEL_ID: saved.model_id, tags.MODEL_SHA256: saved.digest})
     write_facts(run, done.facts)
     log.info("rectify_window: %s", one_line(done.facts))
     return done
@@ -254,7 +253,7 @@ def write_facts(run: WindowRun, facts: WindowFacts) -> None:
     if facts.clusters:
         run.write_json(CLUSTERS, [card.model_dump(mode="json") for card in facts.clusters])
     # MLflow shows a tag of this name as the run's description.
-    run.set_tags({"mlflow.note.content": markdown(facts.headline), "rtscv.verdict": facts.verdict})
+    run.set_tags({"mlflow.note.content": markdown(facts.headline), tags.VERDICT: facts.verdict})
 
 
 def read_facts(run: WindowRun) -> WindowFacts:
@@ -320,7 +319,7 @@ def write_report(taken: Taken, done: Rectification) -> WindowFacts:
         run.write_file(page)
         for plot in report.draw_plots(facts, done.evidence, Path(folder)):
             run.write_file(plot, "plots")
-    run.set_tags({"rtscv.report_sha256": digest})
+    run.set_tags({tags.REPORT_SHA256: digest})
     log.info("write_report: %s", _drift_words(facts))
     return facts
 
@@ -349,14 +348,14 @@ def register_challenger(taken: Taken, facts: WindowFacts) -> str:
     """Register the rectified model, see that it answers, and offer it for review."""
     client, monitor, run = taken.client, taken.monitor, taken.run
     _check_champion(taken)
-    model, tags = monitor.model.name, run.tags()
-    named = {name: tags[name] for name in VERSION_TAGS if name in tags}
+    model, known = monitor.model.name, run.tags()
+    named = {name: known[name] for name in VERSION_TAGS if name in known}
     version = registry.register_version(
-        client, model, facts.key, run.run_id, tags["rtscv.model_id"], named=named, description=""
+        client, model, facts.key, run.run_id, known[tags.MODEL_ID], named=named, description=""
     )
     # The version may be of an earlier try or of a rival, who saved the same model as other files.
     sealed = registry.find_version(client, model, version).model_sha256
-    run.set_tags({"rtscv.model_sha256": sealed})
+    run.set_tags({tags.MODEL_SHA256: sealed})
     registry.verify_version(client, f"models:/{model}/{version}", digest=sealed)
     links = registry.links(client, run.run_id, model, version)
     registry.describe_version(client, model, version, describe(facts, links, version))

@@ -2,6 +2,7 @@
 
 from mlflow.tracking import MlflowClient
 
+from rtscv_mlops.registry import tags
 from rtscv_mlops.registry.champion import Champion, find_champion, load_champion, read_columns
 from rtscv_mlops.registry.connection import connect, greet, is_open, links, make_experiment
 from rtscv_mlops.registry.files import model_digest
@@ -62,5 +63,6 @@ __all__ = [
     "register_version",
     "roll_back",
     "save_rectified",
+    "tags",
     "verify_version",
 ]

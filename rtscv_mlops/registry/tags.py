@@ -3,6 +3,8 @@
 Knows names only.
 """
 
+from rtscv_mlops.review import REVIEW_TAG
+
 KIND = "rtscv.kind"
 MODEL = "rtscv.model"
 LEDGER = "rtscv.ledger"
@@ -18,13 +20,16 @@ VERSION = "rtscv.version"
 VERDICT = "rtscv.verdict"
 STATE = "rtscv.state"
 ERROR = "rtscv.error"
+# When somebody was told of a window, and why somebody was to be told.
 ALERT = "rtscv.alert"
+ALERT_DUE = "rtscv.alert_due"
 BASELINE = "rtscv.baseline"
 RERUN_OF = "rtscv.rerun_of"
 REPORT_SHA256 = "rtscv.report_sha256"
 MODEL_SHA256 = "rtscv.model_sha256"
+MODEL_ID = "rtscv.model_id"
 
-REVIEW = "rtscv.review"
+REVIEW = REVIEW_TAG
 BLOCKED = "rtscv.blocked"
 SUPERSEDED_BY = "rtscv.superseded_by"
 REVIEWER = "rtscv.reviewer"
