@@ -93,7 +93,7 @@ def run_demo(folder: Path, console: "Console") -> list[WindowFacts]:
     return facts
 
 
-def make_days() -> Iterator[Day]:
+def make_days(first: datetime = MONDAY) -> Iterator[Day]:
     """Make a fortnight of traffic from digits that the champion was not fitted on."""
     images, digits = load_digits(return_X_y=True)
     rng = np.random.default_rng(0)
@@ -107,7 +107,7 @@ def make_days() -> Iterator[Day]:
             ]
         )
         rng.shuffle(rows)
-        start = MONDAY + timedelta(days=number)
+        start = first + timedelta(days=number)
         is_dim = number in DRIFT_DAYS
         frame = as_frame(images[rows] * (LAMP if is_dim else 1.0))
         frame.insert(0, "scan", [f"{start:%Y%m%d}-{place:04}" for place in range(DAY_ROWS)])
@@ -138,8 +138,13 @@ def as_frame(images: NDArray[Any]) -> pd.DataFrame:
     return pd.DataFrame(images, columns=names)
 
 
-def prepare(folder: Path, days: list[Day]) -> Monitor:
-    """Write windows, labels and monitor, and register the champion unless that was done before."""
+def prepare(
+    folder: Path, days: list[Day], tracking_uri: str | None = None, more: str = ""
+) -> Monitor:
+    """Write windows, labels and monitor, and register the champion unless that was done before.
+
+    `more` is added to the monitor's settings.
+    """
     (folder / "windows").mkdir(parents=True, exist_ok=True)
     for day in days:
         partition = folder / "windows" / f"day={day.interval.start:%Y-%m-%d}"
@@ -147,9 +152,9 @@ def prepare(folder: Path, days: list[Day]) -> Monitor:
         day.rows.to_parquet(partition / "scans.parquet", index=False)
     labels = [pd.DataFrame({"scan": day.rows["scan"], "digit": day.digits}) for day in days]
     pd.concat(labels).to_parquet(folder / "labels.parquet", index=False)
-    tracking_uri = f"sqlite:///{folder}/mlflow.db"
+    tracking_uri = tracking_uri or f"sqlite:///{folder}/mlflow.db"
     file = folder / "digits.yaml"
-    file.write_text(MONITOR.format(model=MODEL, tracking_uri=tracking_uri, file=file.name))
+    file.write_text(MONITOR.format(model=MODEL, tracking_uri=tracking_uri, file=file.name) + more)
     monitor = load_monitor(file)
     _register_champion(monitor, folder, tracking_uri)
     return monitor
@@ -162,8 +167,9 @@ def _register_champion(monitor: Monitor, folder: Path, tracking_uri: str) -> Non
         return
     except RtscvError:
         pass  # a first run has no champion yet
-    for experiment in (MODEL, registry.experiment_name(MODEL)):
-        registry.make_experiment(client, experiment, (folder / "artifacts").as_uri())
+    if tracking_uri.startswith("sqlite:"):  # A server decides by itself where artifacts go.
+        for experiment in (MODEL, registry.experiment_name(MODEL)):
+            registry.make_experiment(client, experiment, (folder / "artifacts").as_uri())
     images, digits = training_rows()
     registry.log_champion(
         SVC().fit(images, digits), images, digits, name=MODEL, tracking_uri=tracking_uri

@@ -112,7 +112,7 @@ def test_a_wrong_setting_is_shown_with_its_line(write, section, lines, message):
     ("text", "line", "message"),
     [
         (MINIMAL + "rectfy: {cv: 3}\n", 6, "rectfy: is no setting; did you mean rectify?"),
-        (MINIMAL + "zzz: 1\n", 6, "zzz: is no setting; those here are alert, baseline, drift"),
+        (MINIMAL + "zzz: 1\n", 6, "zzz: is no setting; those here are airflow, alert, baseline"),
         (MINIMAL + "<<: {drift: {}}\n", 6, "<<: is no setting"),
         (MINIMAL + '"a\\nb\\e": 1\n', 6, "a\\nb\\x1b: is no setting"),
         (MINIMAL + "? [a]\n: b\n", 1, "has a key on line 6 that is no text"),

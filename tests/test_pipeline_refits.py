@@ -137,7 +137,8 @@ def test_a_challenger_that_loses_a_class_is_blocked(tmp_path):
     worse = done.facts.comparison.model_copy(update={"classes": (lost,)})
     why = blocked_because(worse, monitor.review.max_class_loss)
 
-    version = register_challenger(taken, done.facts.model_copy(update={"blocked": why}))
+    blocked = done.facts.model_copy(update={"blocked": why})
+    version = register_challenger(monitor, taken.run, blocked)
 
     assert deployment.aliases() == {"champion": "1"}
     (blocked,) = list_challengers(monitor)

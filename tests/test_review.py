@@ -219,6 +219,7 @@ def test_review_states_are_plain_words():
         "blocked",
         "superseded",
         "expired",
+        "stale",
     }
 
 

@@ -9,11 +9,12 @@ import smtplib
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import EmailMessage
+from functools import partial
 from urllib.parse import quote, urlsplit
 
 import requests
@@ -41,13 +42,22 @@ class Delivery:
     detail: str = ""
 
 
-def send_alert(alert: Alert, rule: AlertSettings) -> list[Delivery]:
-    """Send an alert to every channel that the rule names; the log always gets it."""
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One more way out: `send` returns what became of it in words, or raises an error of ours."""
+
+    name: str
+    send: Callable[[Alert], str]
+
+
+def send_alert(alert: Alert, rule: AlertSettings, more: Iterable[Channel] = ()) -> list[Delivery]:
+    """Send an alert to every channel that the rule names, and to more; the log always gets it."""
     deliveries = [_write_log(alert)]
     if rule.webhook_url or rule.webhook_url_env:
         deliveries.append(_delivered("webhook", lambda: _post(alert, _webhook_url(rule))))
     if (email := rule.email) is not None:
         deliveries.append(_delivered("email", lambda: _mail(alert, email)))
+    deliveries += [_delivered(one.name, partial(one.send, alert)) for one in more]
     return deliveries
 
 

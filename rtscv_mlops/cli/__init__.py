@@ -325,14 +325,17 @@ def _moment(text: str) -> datetime:
 
 
 def _decide(monitor: Path, version: str, approved: bool, reviewer: str | None, reason: str) -> None:
-    from rtscv_mlops.pipeline import review_challenger
+    from rtscv_mlops.pipeline import promote_challenger, review_challenger
 
+    settings = _load(monitor)
     decided = review_challenger(
-        _load(monitor),
+        settings,
         version,
         approve=approved,
         reviewer=reviewer or getuser(),
         reason=reason,
     )
+    if approved:
+        promote_challenger(settings, decided.version)
     what = "is the champion now" if approved else "is rejected; the champion stays"
     console().print(f"Version {decided.version} {what}.", highlight=False)

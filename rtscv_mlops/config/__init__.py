@@ -3,9 +3,10 @@
 Knows names, defaults and limits; knows nothing of the worlds that the settings point at.
 """
 
-from rtscv_mlops.config.loading import load_monitor, load_monitors
+from rtscv_mlops.config.loading import load_monitor, load_monitors, monitor_files, read_monitors
 from rtscv_mlops.config.published import SCHEMA_FILE, monitor_schema, schema_text
 from rtscv_mlops.config.settings import (
+    AirflowSettings,
     AlertSettings,
     BaselineSettings,
     DriftSettings,
@@ -28,6 +29,7 @@ from rtscv_mlops.config.template import monitor_template
 
 __all__ = [
     "SCHEMA_FILE",
+    "AirflowSettings",
     "AlertSettings",
     "BaselineSettings",
     "CsvSettings",
@@ -44,8 +46,10 @@ __all__ = [
     "TableSettings",
     "load_monitor",
     "load_monitors",
+    "monitor_files",
     "monitor_schema",
     "monitor_template",
+    "read_monitors",
     "resolve_storage_options",
     "schema_text",
 ]

@@ -40,18 +40,30 @@ def load_monitor(path: Path) -> Monitor:
 
 def load_monitors(folder: Path) -> dict[Path, Monitor]:
     """Read every `.yaml` and `.yml` file of a folder; no two may do the same."""
-    if not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder, so no monitor can be read from it.")
-    monitors, errors = {}, []
-    for path in sorted([*folder.glob("[!.]*.yaml"), *folder.glob("[!.]*.yml")]):
-        try:
-            monitors[path] = load_monitor(path)
-        except ConfigError as error:
-            errors.append(str(error))
-    errors += _twins(monitors)
+    found = read_monitors(folder)
+    errors = [str(one) for one in found.values() if isinstance(one, ConfigError)]
     if errors:
         raise ConfigError("\n".join(errors))
-    return monitors
+    return {path: one for path, one in found.items() if isinstance(one, Monitor)}
+
+
+def read_monitors(folder: Path) -> dict[Path, Monitor | ConfigError]:
+    """Read every `.yaml` and `.yml` file of a folder; one that cannot be used stops no other."""
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is no folder, so no monitor can be read from it.")
+    found: dict[Path, Monitor | ConfigError] = {}
+    for path in monitor_files(folder):
+        try:
+            found[path] = load_monitor(path)
+        except ConfigError as error:
+            found[path] = error
+    monitors = {path: one for path, one in found.items() if isinstance(one, Monitor)}
+    return found | _twins(monitors)
+
+
+def monitor_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that monitors are read from."""
+    return sorted([*folder.glob("[!.]*.yaml"), *folder.glob("[!.]*.yml")])
 
 
 def _read(path: Path) -> Document:
@@ -150,17 +162,20 @@ def _refusal(path: Path, mistakes: Iterable[Mistake]) -> ConfigError:
     return ConfigError("\n".join([f"{path} cannot be used:", *listing]))
 
 
-def _twins(monitors: dict[Path, Monitor]) -> list[str]:
-    """Say which monitors have one name, or watch one model at one place."""
-    errors = []
+def _twins(monitors: dict[Path, Monitor]) -> dict[Path, ConfigError]:
+    """Say which monitors have the name of an earlier one, or watch its model at its place."""
+    errors: dict[Path, ConfigError] = {}
     first: dict[Any, Path] = {}
     for path, monitor in monitors.items():
         for what, key in (("name", monitor.name), ("model and source", _watched(monitor))):
             other = first.setdefault((what, key), path)
             if other != path:
-                errors.append(
-                    f"{other} and {path} have the same {what}, so their results would mix. "
-                    "Change or remove one of them."
+                errors.setdefault(
+                    path,
+                    ConfigError(
+                        f"{other} and {path} have the same {what}, so their results would mix. "
+                        "Change or remove one of them."
+                    ),
                 )
     return errors
 

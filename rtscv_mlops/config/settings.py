@@ -18,10 +18,12 @@ from rtscv_mlops.config.kinds import (
     Moment,
     Name,
     Names,
+    Options,
     Patience,
     Share,
     Texts,
     WebAddress,
+    Zone,
 )
 from rtscv_mlops.config.tables import LabelSettings, ReferenceSettings, SourceSettings
 
@@ -29,6 +31,8 @@ MAX_SEED = 2**32 - 1  # of numpy, hence of scikit-learn
 MONITOR_NAME = r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$"
 MODEL_NAME = r"^[^/:]*[^/:.][^/:]*$"
 FIT = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
+CRON = r"^\S+( \S+){4}$"
+NOTIFIER = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
 MAIL = r"^[^@\s]+@[^@\s]+$"
 
 
@@ -259,6 +263,72 @@ class ReportSettings(Settings):
     exemplars: int = Field(default=5, ge=0, le=50, description="Typical rows shown per cluster.")
 
 
+class AirflowSettings(Settings):
+    """How Airflow runs the monitor; the commands take no notice of it."""
+
+    schedule: str = Field(
+        default="0 2 * * *",
+        pattern=CRON,
+        description="Cron expression: a window ends, and is judged, at each of its times.",
+    )
+    timezone: Zone = Field(default="UTC", description="Time zone of the schedule and of days.")
+    start: Moment | None = Field(
+        default=None,
+        description="First moment that may be judged.",
+        examples=["2026-01-05"],
+    )
+    catchup: bool = Field(
+        default=False, description="Judge the windows between the start and now as well."
+    )
+    owner: str = Field(default="rtscv", min_length=1, description="Owner that Airflow shows.")
+    tags: Texts = Field(default=(), description="Tags beside `rtscv` and the model's name.")
+    pool: str = Field(default="default_pool", min_length=1, description="Pool of the tasks.")
+    retries: int = Field(default=2, ge=0, le=100, description="Tries after one that failed.")
+    retry_delay: Duration = Field(
+        default=timedelta(minutes=5), description="Time between two tries."
+    )
+    timeout: Patience = Field(
+        default=timedelta(hours=2), description="Time after which a task that works is stopped."
+    )
+    max_active_runs: int = Field(
+        default=4,
+        ge=2,
+        le=100,
+        description="Runs at once; one that waits for a review counts, so one is not enough.",
+    )
+    not_assessed: Literal["failed", "skipped"] = Field(
+        default="failed", description="How a window that could not be judged ends."
+    )
+    reviewers: Texts = Field(
+        default=(),
+        description="User ids that may answer in Airflow; without them, everybody with the right.",
+        examples=[["ann", "ben"]],
+    )
+    poll: Patience = Field(
+        default=timedelta(seconds=30),
+        description="Time between two looks at the MLflow registry while a review waits.",
+    )
+    notifiers: dict[Annotated[str, Field(pattern=NOTIFIER)], Options] = Field(
+        default_factory=dict,
+        description="Airflow notifiers that get alerts too: the path of each class, any "
+        "`BaseNotifier`, with its arguments. `{{ rtscv.subject }}` and `{{ rtscv.text }}` stand "
+        "for the alert in those that it templates.",
+        examples=[
+            {
+                "airflow.providers.smtp.notifications.smtp.SmtpNotifier": {
+                    "to": "team@example.com",
+                    "subject": "{{ rtscv.subject }}",
+                    "html_content": "{{ rtscv.text }}",
+                }
+            }
+        ],
+    )
+
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.catchup and self.start is None:
+            yield Conflict(("catchup", "start"), "catchup needs a start to catch up from")
+
+
 class Monitor(Settings):
     """One monitored model."""
 
@@ -279,6 +349,7 @@ class Monitor(Settings):
     alert: AlertSettings = AlertSettings()
     review: ReviewSettings = ReviewSettings()
     report: ReportSettings = ReportSettings()
+    airflow: AirflowSettings = AirflowSettings()
 
     def conflicts(self) -> Iterator[Conflict]:
         features = self.model.columns or ()

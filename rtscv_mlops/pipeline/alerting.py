@@ -9,6 +9,7 @@ from itertools import takewhile
 from rtscv_mlops import registry
 from rtscv_mlops.alerts import (
     AlertDecision,
+    Channel,
     PastWindow,
     decide_alert,
     make_alert,
@@ -33,7 +34,11 @@ log = logging.getLogger(__name__)
 
 
 def raise_alert(
-    monitor: Monitor, client: MlflowClient, run: WindowRun, facts: WindowFacts
+    monitor: Monitor,
+    client: MlflowClient,
+    run: WindowRun,
+    facts: WindowFacts,
+    channels: tuple[Channel, ...] = (),
 ) -> AlertDecision:
     """Tell somebody where the rule says so, once for a window."""
     model, now = monitor.model.name, datetime.now(UTC)
@@ -48,7 +53,7 @@ def raise_alert(
         open_review_alerted=told,
     )
     if decision.due:
-        decision = _send(monitor, client, run, facts, decision)
+        decision = _send(monitor, client, run, facts, decision, channels)
     log.info("raise_alert: %s", decision.why)
     return decision
 
@@ -87,6 +92,7 @@ def _send(
     run: WindowRun,
     facts: WindowFacts,
     decision: AlertDecision,
+    channels: tuple[Channel, ...],
 ) -> AlertDecision:
     """Send unless a rival does: the claim is per window and attempt, and an attempt may fail."""
     model = monitor.model.name
@@ -96,7 +102,7 @@ def _send(
         return AlertDecision(False, "Another process has taken this alert on.")
     version = run.tags().get(tags.VERSION)
     alert = make_alert(facts, decision, registry.links(client, run.run_id, model, version))
-    sent = send_alert(alert, monitor.alert)
+    sent = send_alert(alert, monitor.alert, channels)
     if was_delivered(sent):
         run.set_tags({tags.ALERT: datetime.now(UTC).isoformat()})
     else:

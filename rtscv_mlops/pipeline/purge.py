@@ -6,10 +6,11 @@ from datetime import datetime
 from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.pipeline import baseline
-from rtscv_mlops.pipeline.stages import CLUSTERS, REPORT, UNKNOWNS, VERDICT, read_facts
+from rtscv_mlops.pipeline.evidence import HANDED_OVER, UNKNOWNS
+from rtscv_mlops.pipeline.stages import CLUSTERS, REPORT, VERDICT, read_facts
 from rtscv_mlops.registry import WindowRun, tags
 
-ROWS = (UNKNOWNS, CLUSTERS, REPORT)
+ROWS = (UNKNOWNS, CLUSTERS, REPORT, HANDED_OVER)
 """Artifacts that hold rows of the source, or pages that show them."""
 
 

@@ -1,5 +1,6 @@
 """Review and promotion: what waits for a person, what the person said, and what follows from it."""
 
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -10,9 +11,15 @@ from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.pipeline import baseline
 from rtscv_mlops.pipeline.stages import is_assessed, read_facts
 from rtscv_mlops.registry import MlflowClient, VersionSummary, WindowRun
-from rtscv_mlops.review import ReviewStatus
+from rtscv_mlops.review import ReviewStatus, ask, plain
 from rtscv_mlops.sources import read_window
 from rtscv_mlops.window import Interval
+
+OURSELVES = "rtscv-mlops"
+SOMEBODY = "somebody in the MLflow registry"
+"""Who answered by tag and did not say who."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +62,31 @@ def _pick(versions: list[VersionSummary], monitor: Monitor, version: str | None)
 
 
 def review_challenger(
-    monitor: Monitor, version: str | None, *, approve: bool, reviewer: str, reason: str
+    monitor: Monitor,
+    version: str | None,
+    *,
+    approve: bool,
+    reviewer: str,
+    reason: str,
+    question: str | None = None,
 ) -> VersionSummary:
-    """Record a person's decision on exactly what that person saw; promote if it is a yes."""
+    """Record a person's decision on exactly what that person saw; nothing is promoted yet.
+
+    `question` is the `question_id` of what the person was shown; without it, the version as it is
+    now counts as seen.
+    """
     client, model, alias = registry.connect(monitor.model), monitor.model.name, monitor.model.alias
     seen = _pick(list_challengers(monitor), monitor, version)
     _check_age(monitor, client, seen)
     if approve:
         _check_files(client, model, seen)
+    if question is not None and question != question_id(seen):
+        raise ReviewError(
+            f"Version {seen.version} of {model!r} is not what was reviewed: the answer is to "
+            f"{question!r}, and the question is {question_id(seen)!r} now. Nothing was changed. "
+            "Review it again.",
+            code=ReviewStatus.STALE,
+        )
     registry.record_decision(
         client,
         model,
@@ -75,17 +99,107 @@ def review_challenger(
         seen_model=seen.model_sha256,
         alias=alias,
     )
-    if approve:
-        registry.promote(client, model, seen.version, alias=alias)
-    return registry.find_version(client, model, seen.version)
+    decided = registry.find_version(client, model, seen.version)
+    log.info("review_challenger: version %s is %s by %s", decided.version, decided.review, reviewer)
+    return decided
+
+
+def question_id(version: VersionSummary) -> str:
+    """Return one word for all that a reviewer decides on: version, champion, report and model."""
+    digests = (version.report_sha256[:12] or "none", version.model_sha256[:12] or "none")
+    return f"version-{version.version}.champion-{version.champion_version}.{'.'.join(digests)}"
+
+
+def promote_challenger(monitor: Monitor, version: str) -> VersionSummary:
+    """Make an approved version the champion; done again it changes nothing."""
+    client, settings = registry.connect(monitor.model), monitor.model
+    registry.promote(client, settings.name, version, alias=settings.alias)
+    log.info("promote_challenger: version %s of %s is the champion", version, settings.name)
+    return registry.find_version(client, settings.name, version)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question as people read it, in Markdown; `id` binds an answer to what was read."""
+
+    id: str
+    subject: str
+    body: str
+
+
+def ask_reviewer(monitor: Monitor, version: str) -> Asked:
+    """Return the question about a version that waits for review."""
+    client, model = registry.connect(monitor.model), monitor.model.name
+    asked = _pick(list_challengers(monitor), monitor, version)
+    facts = read_facts(WindowRun(client, asked.run_id))
+    links = registry.links(client, asked.run_id, model, asked.version)
+    subject = f"May version {asked.version} of {plain(model, 100)} serve?"
+    return Asked(question_id(asked), subject, ask(facts, links, question_id(asked)))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Why a review no longer waits: a decision, in the record or as a tag, or what ended it."""
+
+    status: str
+    who: str = ""
+    reason: str = ""
+    recorded: bool = True
+
+
+def find_answer(monitor: Monitor, version: str) -> Answer | None:
+    """Tell how the review of a version ended, or what somebody answered in the registry.
+
+    None means that it still waits. Nothing is written.
+    """
+    client, settings = registry.open_client(monitor.model), monitor.model
+    asked = registry.find_version(client, settings.name, version)
+    if asked.review != ReviewStatus.PENDING:
+        return Answer(asked.review, asked.reviewer, asked.reason)
+    champion = registry.find_alias(client, settings.name, settings.alias)
+    if champion != asked.champion_version:
+        now = f"version {champion}" if champion else "not set"
+        why = f"The champion is {now}, and version {asked.champion_version} when this was asked."
+        return Answer(ReviewStatus.STALE, OURSELVES, why, recorded=False)
+    said = asked.answer.strip().lower()
+    if said in (ReviewStatus.APPROVED, ReviewStatus.REJECTED):
+        return Answer(said, asked.reviewer or SOMEBODY, asked.reason, recorded=False)
+    if _is_late(monitor, asked):
+        return Answer(ReviewStatus.EXPIRED, OURSELVES, _late(monitor), recorded=False)
+    return None
+
+
+def collect_answer(monitor: Monitor, version: str) -> Answer | None:
+    """Record what `find_answer` finds, after the same checks as for any decision."""
+    client, model = registry.connect(monitor.model), monitor.model.name
+    found = find_answer(monitor, version)
+    if found is None or found.recorded:
+        return found
+    if found.status in (ReviewStatus.APPROVED, ReviewStatus.REJECTED):
+        approve = found.status == ReviewStatus.APPROVED
+        decided = review_challenger(
+            monitor, version, approve=approve, reviewer=found.who, reason=found.reason
+        )
+        return Answer(decided.review, decided.reviewer, decided.reason)
+    close = (
+        registry.expire_review if found.status == ReviewStatus.EXPIRED else registry.outdate_review
+    )
+    record = close(client, model, version, found.reason)
+    return Answer(record.kind, record.who, record.reason)
 
 
 def _check_age(monitor: Monitor, client: MlflowClient, seen: VersionSummary) -> None:
     """Close a review that nobody answered in time: silence means no."""
-    patience = monitor.review.expires
-    if seen.review == ReviewStatus.PENDING and datetime.now(UTC) - seen.created > patience:
-        reason = f"Nobody answered within {patience}."
-        registry.expire_review(client, monitor.model.name, seen.version, reason)
+    if seen.review == ReviewStatus.PENDING and _is_late(monitor, seen):
+        registry.expire_review(client, monitor.model.name, seen.version, _late(monitor))
+
+
+def _is_late(monitor: Monitor, asked: VersionSummary) -> bool:
+    return datetime.now(UTC) - asked.created > monitor.review.expires
+
+
+def _late(monitor: Monitor) -> str:
+    return f"Nobody answered within {monitor.review.expires}."
 
 
 def _check_files(client: MlflowClient, model: str, seen: VersionSummary) -> None:

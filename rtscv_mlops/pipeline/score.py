@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from rtscv_mlops import metrics, registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import ConfigError, NotAssessed, WindowError
-from rtscv_mlops.pipeline.stages import EVIDENCE, is_assessed, read_facts
+from rtscv_mlops.pipeline.evidence import SCORES
+from rtscv_mlops.pipeline.stages import is_assessed, read_facts
 from rtscv_mlops.pipeline.training import find_training
 from rtscv_mlops.registry import MlflowClient, RunSummary, WindowRun
 from rtscv_mlops.sources import read_labels, read_window
@@ -83,7 +84,7 @@ def _true_labels(monitor: Monitor, window: Window) -> "pd.Series[str]":
 
 
 def _figures(truth: "pd.Series[str]", known: set[str], run: WindowRun) -> dict[str, float]:
-    with TemporaryDirectory() as folder, np.load(run.download(EVIDENCE, folder)) as stored:
+    with TemporaryDirectory() as folder, np.load(run.download(SCORES, folder)) as stored:
         answers, scores, unknown = (
             stored[name] for name in ("answers", "window_scores", "unknown")
         )

@@ -11,17 +11,16 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
-
-import numpy as np
 
 from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import NotAssessed
-from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
+from rtscv_mlops.facts import NOT_ASSESSED, Evidence, WindowFacts
+from rtscv_mlops.pipeline import baseline
 from rtscv_mlops.pipeline.baseline import disagreement, find_baseline
+from rtscv_mlops.pipeline.evidence import write_rows
 from rtscv_mlops.pipeline.oddities import volume_jump
-from rtscv_mlops.pipeline.rectification import Rectification, Training, rectify, shown_columns
+from rtscv_mlops.pipeline.rectification import Rectification, Training, rectify
 from rtscv_mlops.pipeline.training import find_training
 from rtscv_mlops.registry import Champion, MlflowClient, RunSummary, WindowRun, tags
 from rtscv_mlops.review import counted, describe, markdown, one_line
@@ -32,7 +31,6 @@ ALGORITHM = 1
 """Raised when the same window, champion and settings would give another result than before."""
 
 VERDICT, CLUSTERS, REPORT = "verdict.json", "clusters.json", "report.html"
-UNKNOWNS, EVIDENCE = "unknowns.parquet", "evidence.npz"
 
 VERSION_TAGS = (
     tags.MONITOR,
@@ -191,16 +189,28 @@ def rectify_window(taken: Taken) -> Rectification:
         *done.facts.findings,
     )
     done = replace(done, facts=done.facts.model_copy(update={"findings": findings}))
-    _write_rows(taken, done)
+    write_rows(run, monitor, taken.window.sample, done)
     if done.challenger is not None:
         example = training.known.features.head(5)
         saved = registry.save_rectified(
             taken.client, run.run_id, done.challenger, champion, example
         )
         run.set_tags({tags.MODEL_ID: saved.model_id, tags.MODEL_SHA256: saved.digest})
+    _keep_for_baseline(taken, done.facts)
     write_facts(run, done.facts)
     log.info("rectify_window: %s", one_line(done.facts))
     return done
+
+
+def _keep_for_baseline(taken: Taken, facts: WindowFacts) -> None:
+    """Keep a quiet window where the monitor still collects a baseline."""
+    wanted = baseline.wanted_windows(taken.monitor)
+    if not wanted or facts.verdict != "no_change":
+        return
+    kept = baseline.kept_runs(taken.monitor, taken.client, taken.champion, taken.window.interval)
+    if len(kept) < wanted:
+        seed = taken.monitor.rectify.seed
+        baseline.keep_for_baseline(taken.run, taken.window, baseline.QUIET, seed)
 
 
 def _log_settings(taken: Taken) -> tuple[str, ...]:
@@ -261,63 +271,31 @@ def read_facts(run: WindowRun) -> WindowFacts:
     return WindowFacts.model_validate(run.read_json(VERDICT))
 
 
-def _write_rows(taken: Taken, done: Rectification) -> None:
-    """Write scores and places, and those unknown rows and columns that may leave the source."""
-    monitor, run = taken.monitor, taken.run
-    with TemporaryDirectory() as folder:
-        scores = Path(folder, EVIDENCE)
-        np.savez_compressed(
-            scores,
-            unknown=done.evidence.unknown,
-            window_scores=done.evidence.window_scores,
-            known_scores=done.evidence.known_scores,
-            window_points=done.evidence.window_points,
-            reference_points=done.evidence.reference_points,
-            point_labels=done.evidence.point_labels.astype(str),
-            answers=done.answers.astype(str),
-            champion_answers=done.champion_answers.astype(str),
-        )
-        run.write_file(scores)
-        columns = shown_columns(monitor, taken.window.sample)
-        if not columns or not done.evidence.unknown.any() or not monitor.report.max_unknowns:
-            return
-        rows = taken.window.sample[columns][done.evidence.unknown]
-        rows = rows.assign(
-            **{
-                "rtscv.champion_called": done.champion_answers[done.evidence.unknown].astype(str),
-                "rtscv.unknown_score": done.evidence.window_scores[done.evidence.unknown],
-                "rtscv.cluster": _cluster_numbers(done)[done.evidence.unknown],
-            }
-        )
-        if len(rows) > monitor.report.max_unknowns:
-            rows = rows.sample(monitor.report.max_unknowns, random_state=monitor.rectify.seed)
-        unknowns = Path(folder, UNKNOWNS)
-        rows.to_parquet(unknowns, index=False)
-        run.write_file(unknowns)
+def add_finding(run: WindowRun, facts: WindowFacts, finding: str) -> WindowFacts:
+    """Write down something odd that came up after the verdict; saying it twice adds nothing."""
+    if finding in facts.findings:
+        return facts
+    facts = facts.model_copy(update={"findings": (*facts.findings, finding)})
+    write_facts(run, facts)
+    return facts
 
 
-def _cluster_numbers(done: Rectification) -> Any:
-    numbers = np.zeros(len(done.evidence.unknown), dtype=int)
-    for number, cluster in enumerate(done.model.clusters_, start=1):
-        numbers[cluster.rows] = number
-    return numbers
-
-
-def write_report(taken: Taken, done: Rectification) -> WindowFacts:
+def write_report(
+    monitor: Monitor, run: WindowRun, facts: WindowFacts, evidence: Evidence
+) -> WindowFacts:
     """Compare the columns, and write the page for people; return the facts with the drift."""
     from rtscv_mlops import report  # Evidently takes seconds to load, and only this needs it.
 
-    monitor, run = taken.monitor, taken.run
-    drift = report.compare_columns(done.evidence.window, done.evidence.reference, monitor.drift)
-    facts = done.facts.model_copy(update={"drift": drift})
+    drift = report.compare_columns(evidence.window, evidence.reference, monitor.drift)
+    facts = facts.model_copy(update={"drift": drift})
     write_facts(run, facts)
     with TemporaryDirectory() as folder:
         page = Path(folder, REPORT)
         # Seconds differ from try to try; the page, and so its digest, must not.
         timeless = facts.model_copy(update={"timings": {}})
-        digest = report.write_report(timeless, done.evidence, monitor.drift, page)
+        digest = report.write_report(timeless, evidence, monitor.drift, page)
         run.write_file(page)
-        for plot in report.draw_plots(facts, done.evidence, Path(folder)):
+        for plot in report.draw_plots(facts, evidence, Path(folder)):
             run.write_file(plot, "plots")
     run.set_tags({tags.REPORT_SHA256: digest})
     log.info("write_report: %s", _drift_words(facts))
@@ -344,10 +322,10 @@ def _drift_words(facts: WindowFacts) -> str:
     return f"{facts.drift.drifted} of {len(facts.drift.columns)} columns moved"
 
 
-def register_challenger(taken: Taken, facts: WindowFacts) -> str:
+def register_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts) -> str:
     """Register the rectified model, see that it answers, and offer it for review."""
-    client, monitor, run = taken.client, taken.monitor, taken.run
-    _check_champion(taken)
+    client = run.client
+    _check_champion(monitor, client, facts.champion_version)
     model, known = monitor.model.name, run.tags()
     named = {name: known[name] for name in VERSION_TAGS if name in known}
     version = registry.register_version(
@@ -364,19 +342,19 @@ def register_challenger(taken: Taken, facts: WindowFacts) -> str:
     return version
 
 
-def _check_champion(taken: Taken) -> None:
+def _check_champion(monitor: Monitor, client: MlflowClient, compared_with: str) -> None:
     """Stop if the champion is not the one that the window was compared with."""
     try:
-        now = str(registry.find_champion(taken.client, taken.monitor.model).version)
+        now = str(registry.find_champion(client, monitor.model).version)
     except NotAssessed as error:
         raise NotAssessed(
             "champion_gone",
-            f"Version {taken.champion.version}, the champion that this window was compared with, "
+            f"Version {compared_with}, the champion that this window was compared with, "
             "is gone. Nothing is offered; set a champion and run the window again.",
         ) from error
-    if now != taken.champion.version:
+    if now != compared_with:
         raise NotAssessed(
             "stale",
-            f"The champion moved from version {taken.champion.version} to {now} while this window "
+            f"The champion moved from version {compared_with} to {now} while this window "
             "was looked at. Nothing is offered; run the window again to compare with the new one.",
         )

@@ -4,7 +4,14 @@ from mlflow.tracking import MlflowClient
 
 from rtscv_mlops.registry import tags
 from rtscv_mlops.registry.champion import Champion, find_champion, load_champion, read_columns
-from rtscv_mlops.registry.connection import connect, greet, is_open, links, make_experiment
+from rtscv_mlops.registry.connection import (
+    connect,
+    greet,
+    is_open,
+    links,
+    make_experiment,
+    open_client,
+)
 from rtscv_mlops.registry.files import model_digest
 from rtscv_mlops.registry.ledger import claim, experiment_name
 from rtscv_mlops.registry.models import save_rectified, verify_version
@@ -18,9 +25,11 @@ from rtscv_mlops.registry.versions import (
     VersionSummary,
     challenger,
     expire_review,
+    find_alias,
     find_version,
     find_versions,
     offer_version,
+    outdate_review,
     register_version,
 )
 
@@ -40,6 +49,7 @@ __all__ = [
     "describe_version",
     "experiment_name",
     "expire_review",
+    "find_alias",
     "find_champion",
     "find_runs",
     "find_version",
@@ -55,7 +65,9 @@ __all__ = [
     "model_digest",
     "noted",
     "offer_version",
+    "open_client",
     "open_run",
+    "outdate_review",
     "promote",
     "read_columns",
     "read_description",

@@ -45,11 +45,17 @@ def tracking_uri(settings: ModelSettings) -> str:
 
 def connect(settings: ModelSettings) -> MlflowClient:
     """Return a client; MLflow's fluent functions speak to the same server from now on."""
+    client = open_client(settings)
+    mlflow.set_tracking_uri(client.tracking_uri)
+    mlflow.set_registry_uri(client.tracking_uri)
+    return client
+
+
+def open_client(settings: ModelSettings) -> MlflowClient:
+    """Return a client to read with, where threads of one process speak to several servers."""
     uri = tracking_uri(settings)
     for name, value in MANNERS.items():
         os.environ.setdefault(name, value)
-    mlflow.set_tracking_uri(uri)
-    mlflow.set_registry_uri(uri)
     return MlflowClient(uri, uri)
 
 

@@ -21,8 +21,8 @@ from rtscv_mlops.registry.ledger import Ledger
 from rtscv_mlops.registry.window_run import WindowRun
 
 APPROVED, REJECTED = "approved", "rejected"
-SUPERSEDED, EXPIRED, BLOCKED = "superseded", "expired", "blocked"
-OUTCOMES = (APPROVED, REJECTED, SUPERSEDED, EXPIRED, BLOCKED)
+SUPERSEDED, EXPIRED, BLOCKED, STALE = "superseded", "expired", "blocked", "stale"
+OUTCOMES = (APPROVED, REJECTED, SUPERSEDED, EXPIRED, BLOCKED, STALE)
 PROMOTED, ROLLED_BACK = "promoted", "rolled_back"
 MOVES = (PROMOTED, ROLLED_BACK)
 

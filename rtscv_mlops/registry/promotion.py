@@ -21,6 +21,7 @@ from rtscv_mlops.registry.journal import (
     REASON_LIMIT,
     REJECTED,
     ROLLED_BACK,
+    STALE,
     SUPERSEDED,
     Entry,
     Record,
@@ -97,6 +98,7 @@ def _refuse_second(held: Record, entry: Entry, model: str) -> None:
         BLOCKED: f"is blocked: {held.reason}",
         SUPERSEDED: f"was superseded by version {held.reason} at {held.at}. Review that one.",
         EXPIRED: f"was not reviewed in time: {held.reason} Wait for the next window's challenger.",
+        STALE: f"is stale: {held.reason} Nothing was changed. Review a newer challenger.",
     }
     decided = f"was {held.kind} by {held.who} at {held.at}, and a decision stands. {held.reason}"
     code = held.kind if held.kind in why else "decided"

@@ -9,8 +9,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import skops.io
-
 from rtscv_mlops.config import ModelSettings
 from rtscv_mlops.errors import ModelError
 
@@ -84,10 +82,14 @@ def known_types(extra: Collection[str]) -> frozenset[str]:
 
 def load_skops(file: Path, extra: Collection[str]) -> Any:
     """Load a skops file by our list, whatever list lies beside it."""
+    import skops.io  # Loads all of scikit-learn, which only a process that loads models needs.
+
     return skops.io.load(file, trusted=sorted(known_types(extra)))
 
 
 def _types_of_file(file: Path, model: str) -> set[str]:
+    import skops.io
+
     try:
         return set(skops.io.get_untrusted_types(file=file))
     except Exception as error:  # a hostile file can fail anywhere in skops' parser
@@ -102,6 +104,8 @@ def choose_serialization(
 ) -> tuple[str, list[str]]:
     """Return how to store an estimator, and the types that its reader must trust."""
     name = type(estimator).__name__
+    import skops.io
+
     try:
         needed = set(skops.io.get_untrusted_types(data=skops.io.dumps(estimator)))
         strangers, why = needed - known_types(trusted_types), "it needs type(s) outside the list"

@@ -21,6 +21,7 @@ from rtscv_mlops.registry.connection import asking, is_absent
 from rtscv_mlops.registry.journal import (
     BLOCKED,
     EXPIRED,
+    STALE,
     SUPERSEDED,
     Entry,
     Record,
@@ -233,6 +234,13 @@ def expire_review(client: MlflowClient, model: str, version: str, reason: str) -
         return close_review(ledger, find_version(client, model, version), EXPIRED, reason)
 
 
+def outdate_review(client: MlflowClient, model: str, version: str, reason: str) -> Record:
+    """Close a review whose question has lost its ground; an answer that came first stays."""
+    with asking(f"close the review of version {version} of {model!r}"):
+        ledger = open_ledger(client, model)
+        return close_review(ledger, find_version(client, model, version), STALE, reason)
+
+
 def close_review(ledger: Ledger, version: VersionSummary, kind: str, reason: str) -> Record:
     """Record how a review ended unless it has ended already; return the record that holds."""
     entry = Entry(kind, version.version, version.key, OURSELVES, reason)
@@ -290,6 +298,12 @@ def challenger(client: MlflowClient, model: str) -> VersionSummary | None:
     return max(waiting, key=_age, default=None)
 
 
+def find_alias(client: MlflowClient, model: str, alias: str) -> str | None:
+    """Return the version behind an alias; None if there is none."""
+    with asking(f"read the aliases of {model!r}"):
+        return read_aliases(client, model).get(alias)
+
+
 def read_aliases(client: MlflowClient, model: str) -> dict[str, str]:
     """Return the version behind each alias."""
     try:
@@ -326,8 +340,9 @@ def _summary(version: ModelVersion, records: list[Record]) -> VersionSummary:
         report_sha256=named.get(tags.REPORT_SHA256, ""),
         model_sha256=named.get(tags.MODEL_SHA256, ""),
         blocked=held.reason if held and held.kind == BLOCKED else "",
-        reviewer=held.who if held else "",
-        reason=held.reason if held else "",
+        # Whoever answers by tag, in the registry, may say there who it is, and why.
+        reviewer=held.who if held else named.get(tags.REVIEWER, ""),
+        reason=held.reason if held else named.get(tags.REASON, ""),
         decided_at=moment(held.at) if held else None,
         created=datetime.fromtimestamp(version.creation_timestamp / 1000, UTC),
     )

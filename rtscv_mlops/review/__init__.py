@@ -3,7 +3,7 @@
 Knows facts; knows nothing of registries, reports or channels.
 """
 
-from rtscv_mlops.review.description import DESCRIPTION_LIMIT, describe, one_line
+from rtscv_mlops.review.description import DESCRIPTION_LIMIT, ask, describe, one_line
 from rtscv_mlops.review.gate import REVIEW_TAG, ReviewStatus, blocked_because, too_few_because
 from rtscv_mlops.review.words import (
     counted,
@@ -22,6 +22,7 @@ __all__ = [
     "DESCRIPTION_LIMIT",
     "REVIEW_TAG",
     "ReviewStatus",
+    "ask",
     "blocked_because",
     "counted",
     "describe",

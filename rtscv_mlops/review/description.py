@@ -67,6 +67,18 @@ def describe(facts: WindowFacts, links: Mapping[str, str], version: str = "N") -
     return _joined([*first, *shown, cut, *last])
 
 
+def ask(facts: WindowFacts, links: Mapping[str, str], question: str) -> str:
+    """Return the Markdown of a question that is answered right below it, whole.
+
+    `question` is one word for what is decided on.
+    """
+    sections = [_titled(title, section(facts)) for title, section in SECTIONS.items()]
+    bound = f"Your answer counts for exactly this: {markdown(question, 200)}"
+    return _joined(
+        [_headline(facts), _question(facts), _links(links), *sections, f"---\n\n{bound}"]
+    )
+
+
 def _fitting_sections(facts: WindowFacts, room: int) -> tuple[list[str], list[str]]:
     """Return the sections for which there is room, and the titles of the others, in page order."""
     texts = {title: _titled(title, section(facts)) for title, section in SECTIONS.items()}

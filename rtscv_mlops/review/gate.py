@@ -23,6 +23,7 @@ class ReviewStatus(StrEnum):
     BLOCKED = "blocked"
     SUPERSEDED = "superseded"
     EXPIRED = "expired"
+    STALE = "stale"
 
 
 def too_few_because(unknowns: int, least: int) -> str:

@@ -13,7 +13,7 @@ from sklearn.naive_bayes import GaussianNB
 from rtscv_mlops import registry, report
 from rtscv_mlops.config import load_monitor, load_monitors
 from rtscv_mlops.errors import ConfigError, ReviewError, ServiceError
-from rtscv_mlops.pipeline import review_challenger, run_window
+from rtscv_mlops.pipeline import promote_challenger, review_challenger, run_window
 from rtscv_mlops.registry import (
     WindowRun,
     experiment_name,
@@ -260,7 +260,8 @@ def challenger(bench: Bench) -> str:
 def decide(bench: Bench, version: str, approve: bool, **review: Any) -> Any:
     monitor = bench.monitor(review=review)
     words = {"reviewer": "ann", "reason": f"approve: {approve}"}
-    return review_challenger(monitor, version, approve=approve, **words)
+    decided = review_challenger(monitor, version, approve=approve, **words)
+    return promote_challenger(monitor, version) if approve else decided
 
 
 @PART.row(112, "nobody-answers")

@@ -1,0 +1,317 @@
+"""One DAG for each monitor: the stages of the pipeline as tasks, with only ids between them.
+
+Airflow parses this all day, so nothing heavy is imported outside of a task. `take_window` is part
+of the task `rectify_window`: on its own it would have to store the rows, and load everything twice.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.sdk import (
+    DAG,
+    CronDataIntervalTimetable,
+    Param,
+    TaskGroup,
+    TriggerRule,
+    get_parsing_context,
+    task,
+)
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from rtscv_mlops.airflow.assets import challenger_asset, champion_asset
+from rtscv_mlops.airflow.broken import BrokenMonitor
+from rtscv_mlops.airflow.monitors import dag_id_of, interval_of, monitors_folder
+from rtscv_mlops.airflow.review import STALE, ReviewOperator
+from rtscv_mlops.config import Monitor, load_monitor, monitor_files, read_monitors
+from rtscv_mlops.errors import ConfigError, NotAssessed, ReviewError, RtscvError
+
+LONG_AGO = datetime(2025, 1, 1, tzinfo=UTC)
+"""Start of a monitor that names none; without catchup only the last window before now is due."""
+MAY_COME_LATE = ("no_input", "empty_window")
+"""Why a window could not be judged that may be otherwise when it is tried again."""
+RUN_ID, STATUS = "run_id", "status"
+
+
+def build_dags(folder: Path | None = None) -> dict[str, DAG]:
+    """Return a DAG for each monitor of a folder; a file that cannot be used stops no other."""
+    return {dag.dag_id: dag for dag in _dags(folder or monitors_folder())}
+
+
+def _dags(folder: Path) -> Iterator[DAG]:
+    wanted = get_parsing_context().dag_id
+    if wanted and (dag := _only(folder, wanted)):
+        yield dag
+        return
+    for path, found in read_monitors(folder).items() if folder.is_dir() else ():
+        if isinstance(found, ConfigError):
+            yield BrokenMonitor(path, found)
+        else:
+            yield build_dag(found, path)
+
+
+def _only(folder: Path, dag_id: str) -> DAG | None:
+    """Return the one DAG that a worker needs, if its file is called like it."""
+    for path in monitor_files(folder):
+        if dag_id.endswith(path.stem):
+            try:
+                monitor = load_monitor(path)
+            except ConfigError:
+                continue
+            if dag_id_of(monitor) == dag_id:
+                return build_dag(monitor, path)
+    return None
+
+
+def build_dag(monitor: Monitor, path: Path) -> DAG:
+    """Return the DAG of one monitor; `path` is the monitor's file."""
+    settings = monitor.airflow
+    with DAG(
+        dag_id_of(monitor),
+        description=f"Does the traffic of {monitor.model.name} hold what it was never taught?",
+        schedule=CronDataIntervalTimetable(settings.schedule, timezone=settings.timezone),
+        start_date=settings.start or LONG_AGO,
+        catchup=settings.catchup,
+        max_active_runs=settings.max_active_runs,
+        tags={"rtscv", monitor.model.name[:100], *settings.tags},
+        doc_md=_doc(monitor, path),
+        params={"window": _window_param()},
+        default_args={
+            "owner": settings.owner,
+            "pool": settings.pool,
+            "retries": settings.retries,
+            "retry_delay": settings.retry_delay,
+            "execution_timeout": settings.timeout,
+        },
+    ) as dag:
+        with TaskGroup("window", prefix_group_id=False):
+            judged = _rectify_window(monitor)
+            reported = _write_report(monitor)
+            registered = _register_challenger(monitor)
+            alerted = _raise_alert(monitor)
+        with TaskGroup("review", prefix_group_id=False):
+            reviewed = ReviewOperator(
+                task_id="review_challenger", monitor=monitor, monitor_file=path
+            )
+            promoted = _promote_challenger(monitor)
+            asked_again = AskAgain(task_id="ask_again", monitor=monitor)
+        judged >> reported >> registered >> [alerted, reviewed]
+        judged >> [registered, alerted]
+        reported >> alerted
+        reviewed >> promoted >> asked_again
+        reviewed >> asked_again
+    return dag
+
+
+def _window_param() -> Param:
+    return Param(
+        None,
+        type=["null", "string"],
+        title="Window",
+        description="A day such as 2026-01-05, or two moments such as "
+        "2026-01-05T00:00Z/2026-01-06T00:00Z. Empty: the run's own data interval.",
+    )
+
+
+def _rectify_window(monitor: Monitor) -> Any:
+    # One at a time: windows are judged in order, and a backfill does not take all memory.
+    @task.branch(max_active_tis_per_dag=1)
+    def rectify_window(**context: Any) -> list[str]:
+        """Take the window, run RTSCV on it, and write the verdict to its MLflow run."""
+        tasks = _pipeline_tasks()
+        ti = context["ti"]
+        try:
+            judged = tasks.rectify_window(monitor, _interval(monitor, context))
+        except NotAssessed as error:
+            raise AirflowFailException(str(error)) from error
+        ti.xcom_push(key=RUN_ID, value=judged.run_id)
+        if not judged.assessed:
+            _end_unassessed(monitor, judged, ti)
+        challenger = ["register_challenger"] if judged.has_challenger else []
+        return ["write_report", *challenger, "raise_alert"]
+
+    return rectify_window()
+
+
+def _interval(monitor: Monitor, context: Any) -> Any:
+    try:
+        return interval_of(
+            monitor,
+            context["params"].get("window"),
+            context.get("data_interval_start"),
+            context.get("data_interval_end"),
+        )
+    except RtscvError as error:
+        raise AirflowFailException(str(error)) from error
+
+
+def _end_unassessed(monitor: Monitor, judged: Any, ti: Any) -> None:
+    """End a window that could not be judged so that it is not taken for healthy."""
+    if judged.code in MAY_COME_LATE and ti.try_number <= ti.max_tries:
+        raise AirflowException(f"{judged.sentence} It is tried again: the rows may come late.")
+    if monitor.airflow.not_assessed == "skipped":
+        raise AirflowSkipException(judged.sentence)
+    raise AirflowFailException(judged.sentence)
+
+
+def _write_report(monitor: Monitor) -> Any:
+    @task
+    def write_report(ti: Any = None) -> None:
+        """Compare the columns, and draw the page; the verdict stands without it."""
+        _pipeline_tasks().write_report(monitor, _run_id(ti))
+
+    return write_report()
+
+
+def _register_challenger(monitor: Monitor) -> Any:
+    asset = challenger_asset(monitor.model.name)
+
+    # A report that failed must not stop this; a window that was not judged must.
+    @task(outlets=[asset], trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
+    def register_challenger(ti: Any = None, outlet_events: Any = None) -> str:
+        """Register the rectified model as a version, and offer it for review."""
+        run_id = _run_id(ti)
+        try:
+            version: str = _pipeline_tasks().register_challenger(monitor, run_id)
+        except NotAssessed as error:
+            raise AirflowSkipException(str(error)) from error
+        outlet_events[asset].extra = _extra(monitor, version, run_id)
+        return version
+
+    return register_challenger()
+
+
+def _raise_alert(monitor: Monitor) -> Any:
+    @task(trigger_rule=TriggerRule.ALL_DONE)
+    def raise_alert(**context: Any) -> str:
+        """Tell somebody where the monitor's rule says so, and close the window's run."""
+        from rtscv_mlops.airflow.notifiers import notifier_channels
+
+        run_id = _run_id(context["ti"])
+        channels = notifier_channels(monitor.airflow, context)
+        why: str = _pipeline_tasks().raise_alert(monitor, run_id, channels)
+        return why
+
+    return raise_alert()
+
+
+def _promote_challenger(monitor: Monitor) -> Any:
+    asset = champion_asset(monitor.model.name)
+
+    @task(outlets=[asset])
+    def promote_challenger(ti: Any = None, outlet_events: Any = None) -> str:
+        """Make the approved version the champion, if nothing has moved since it was approved."""
+        reviewed = ti.xcom_pull(task_ids="review_challenger")
+        version, status = reviewed["version"], reviewed[STATUS]
+        if status != "approved":
+            raise AirflowSkipException(f"Version {version} is {status}; the champion stays.")
+        from rtscv_mlops.pipeline import promote_challenger
+
+        _be_quiet()
+        try:
+            promoted = promote_challenger(monitor, version)
+        except ReviewError as error:
+            if error.code != STALE:
+                raise AirflowFailException(str(error)) from error
+            ti.xcom_push(key=STATUS, value=STALE)
+            raise AirflowSkipException(str(error)) from error
+        outlet_events[asset].extra = _extra(monitor, version, promoted.run_id)
+        return str(version)
+
+    return promote_challenger()
+
+
+class AskAgain(TriggerDagRunOperator):
+    """Judge the window once more if the question has gone stale, so that a new one is asked.
+
+    Once for each version that has gone stale: the run is named after it.
+    """
+
+    def __init__(self, *, monitor: Monitor, **kwargs: Any) -> None:
+        super().__init__(
+            trigger_dag_id=dag_id_of(monitor),
+            trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
+            skip_when_already_exists=True,
+            logical_date=None,
+            # A worker waits for nothing here.
+            deferrable=False,
+            **kwargs,
+        )
+        self.monitor = monitor
+
+    def execute(self, context: Any) -> None:
+        ti = context["ti"]
+        reviewed = ti.xcom_pull(task_ids="review_challenger") or {}
+        stale = STALE in (
+            reviewed.get(STATUS),
+            ti.xcom_pull(task_ids="promote_challenger", key=STATUS),
+        )
+        if not stale:
+            raise AirflowSkipException("The question was answered, or closed for good.")
+        interval = _interval(self.monitor, context)
+        self.conf = {"window": f"{interval.start.isoformat()}/{interval.end.isoformat()}"}
+        self.trigger_run_id = f"again__{interval.id}__after_version_{reviewed['version']}"
+        self.log.info("ask_again: %s", self.trigger_run_id)
+        super().execute(context)
+
+
+def _run_id(ti: Any) -> str:
+    """Return the MLflow run of this window."""
+    run_id = ti.xcom_pull(task_ids="rectify_window", key=RUN_ID)
+    if not run_id:
+        raise AirflowSkipException("rectify_window opened no MLflow run; its log says why.")
+    return str(run_id)
+
+
+def _extra(monitor: Monitor, version: str, run_id: str) -> dict[str, str]:
+    return {
+        "model": monitor.model.name,
+        "version": version,
+        "run_id": run_id,
+        "monitor": monitor.name,
+    }
+
+
+def _pipeline_tasks() -> Any:
+    _be_quiet()
+    from rtscv_mlops.pipeline import tasks
+
+    return tasks
+
+
+def _be_quiet() -> None:
+    """Leave the task's log to the story of the window; vendors neither chat nor report usage."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("DO_NOT_TRACK", "true")
+    for vendor in ("mlflow", "alembic"):
+        logging.getLogger(vendor).setLevel(logging.WARNING)
+
+
+def _doc(monitor: Monitor, path: Path) -> str:
+    source = monitor.source.path or monitor.source.table or "a query"
+    return f"""\
+Looks at each window of the traffic of **{_code(monitor.model.name)}**, read from {_code(source)},
+and says whether it holds something that the model was never taught. Settings: {_code(path.name)}.
+
+| Task | What it does |
+|---|---|
+| `rectify_window` | takes the window and judges it; the verdict is in the MLflow run |
+| `write_report` | draws the report; the verdict stands without it |
+| `register_challenger` | only where something new was found: a version that waits for review |
+| `raise_alert` | tells somebody where the monitor's rule says so |
+| `review_challenger` | waits for a person: here, on the page *Unknowns*, or in MLflow |
+| `promote_challenger` | moves the alias {_code(monitor.model.alias)}, only after a yes |
+| `ask_again` | only where the champion moved meanwhile: judges the window once more |
+
+A window that could not be judged ends as *{monitor.airflow.not_assessed}*. To judge another window,
+trigger the DAG with the param `window`.
+"""
+
+
+def _code(text: str) -> str:
+    """Return text as code in Markdown, whatever it holds."""
+    return "`" + " ".join(text.replace("`", "'").split()) + "`"

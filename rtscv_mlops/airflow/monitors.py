@@ -1,0 +1,49 @@
+"""Which monitors Airflow runs, and how they are called there.
+
+Knows a folder and names; DAG parsing and the plugin's page both begin here, so it stays light.
+"""
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+from rtscv_mlops.config import Monitor
+from rtscv_mlops.errors import WindowError
+from rtscv_mlops.window import Interval
+
+FOLDER = "RTSCV_MONITORS_DIR"
+"""Environment variable with the folder of monitors; without it, `monitors` in the DAGs folder."""
+PREFIX = "rtscv__"
+
+
+def monitors_folder() -> Path:
+    """Return the folder that monitors are read from."""
+    named = os.environ.get(FOLDER)
+    if named:
+        return Path(named)
+    from airflow.sdk.configuration import conf
+
+    return Path(conf.get("core", "dags_folder")) / "monitors"
+
+
+def dag_id_of(monitor: Monitor) -> str:
+    """Return the id of a monitor's DAG."""
+    return f"{PREFIX}{monitor.name}"
+
+
+def interval_of(
+    monitor: Monitor, window: str | None, start: datetime | None, end: datetime | None
+) -> Interval:
+    """Return the window of a DAG run: the one it was asked for, else its data interval."""
+    zone = monitor.airflow.timezone
+    if window:
+        first, divided, last = window.strip().partition("/")
+        return Interval.parse(first, last, zone) if divided else Interval.day(first, zone)
+    if start is None or end is None:
+        raise WindowError(
+            "This run has no data interval, so it names no window. Trigger it with the param "
+            "window, a day such as 2026-01-05 or two moments such as "
+            "2026-01-05T00:00Z/2026-01-06T00:00Z, or with a logical date.",
+            code="no_window",
+        )
+    return Interval(start, end)

@@ -1,0 +1,37 @@
+"""Airflow's notifiers as channels of an alert.
+
+Knows how a notifier is made and called; knows nothing of when an alert is due.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from rtscv_mlops.alerts import Alert, Channel
+from rtscv_mlops.config import AirflowSettings, resolve_storage_options
+from rtscv_mlops.errors import ServiceError
+
+
+def notifier_channels(settings: AirflowSettings, context: Mapping[str, Any]) -> tuple[Channel, ...]:
+    """Return a channel for each notifier that a monitor names."""
+    return tuple(
+        Channel(path, partial(_notify, path, arguments, context))
+        for path, arguments in settings.notifiers.items()
+    )
+
+
+def _notify(
+    path: str, arguments: Mapping[str, Any], context: Mapping[str, Any], alert: Alert
+) -> str:
+    module, _, name = path.rpartition(".")
+    try:
+        notifier = getattr(import_module(module), name)(**resolve_storage_options(arguments))
+        notifier({**context, "rtscv": alert})
+    except Exception as error:  # a notifier is anybody's code, and its words may hold a secret
+        raise ServiceError(
+            f"{path} did not take the alert: {type(error).__name__}. Check its arguments and its "
+            "connection in Airflow.",
+            code="notifier",
+        ) from error
+    return f"{name} took it"

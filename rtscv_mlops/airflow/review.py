@@ -1,0 +1,172 @@
+"""The wait for a person: one task that asks in Airflow, and looks for an answer in MLflow as well.
+
+Whichever side answers first wins. Knows how Airflow asks and waits; what an answer is worth is
+decided by the pipeline.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import Param
+from airflow.sdk.definitions.param import ParamsDict
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from rtscv_mlops.airflow.trigger import ReviewTrigger
+from rtscv_mlops.config import Monitor
+from rtscv_mlops.errors import ReviewError
+
+APPROVE, REJECT = "Approve", "Reject"
+REASON, QUESTION = "reason", "question"
+STALE, BLOCKED = "stale", "blocked"
+SUBJECT_LIMIT = 200
+
+
+class ReviewOperator(HITLOperator):
+    """Ask whether a challenger may serve. Silence means no, and so does a question gone stale.
+
+    The task ends in success however the review ended: a rejection is a result. Its return value
+    is the version and the state of its review; the words of the reviewer go to the record only.
+    """
+
+    def __init__(self, *, monitor: Monitor, monitor_file: Path, **kwargs: Any) -> None:
+        super().__init__(
+            subject=f"May the challenger of {monitor.model.name[:SUBJECT_LIMIT]} serve?",
+            options=[APPROVE, REJECT],
+            # Never defaults: a timeout would take them.
+            defaults=None,
+            assigned_users=[{"id": name, "name": name} for name in monitor.airflow.reviewers],
+            # The wait is bounded by review.expires, and by nothing else.
+            execution_timeout=None,
+            **kwargs,
+        )
+        self.monitor, self.monitor_file = monitor, monitor_file
+
+    def execute(self, context: Any) -> dict[str, str]:
+        """Ask, unless the review has ended already."""
+        from rtscv_mlops.pipeline import ask_reviewer, collect_answer
+
+        version = str(context["ti"].xcom_pull(task_ids="register_challenger"))
+        answer = self._refusable(collect_answer, version)
+        if answer is not None:
+            return self._ended(answer.status, version, answer.reason)
+        question = ask_reviewer(self.monitor, version)
+        if not self._ask(context["ti"].id, question.subject, question.body, question.id):
+            return self._ended(STALE, version, "Airflow shows an older question here.")
+        self._wait(version, question.id)
+
+    def _ask(self, ti_id: Any, subject: str, body: str, question: str) -> bool:
+        """Put the question; tell whether it is the one that people see.
+
+        Airflow keeps the first text of a task that is cleared, whatever it is asked later.
+        """
+        from airflow.sdk.api.datamodels._generated import HITLUser
+        from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
+        from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+        # Set here and not in the constructor: what comes from data must not pass through Jinja.
+        self.subject, self.body = subject, body
+        self.params = ParamsDict(
+            {
+                REASON: Param(None, type=["null", "string"], title="Reason", format="multiline"),
+                QUESTION: Param(
+                    question,
+                    type=["null", "string"],
+                    title="What you decide on",
+                    description="Leave this as it is: it binds your answer to what you saw.",
+                ),
+            }
+        )
+        shown: Any = SUPERVISOR_COMMS.send(
+            CreateHITLDetailPayload(
+                ti_id=ti_id,
+                options=self.options,
+                subject=subject,
+                body=body,
+                params=self.serialized_params,
+                assigned_users=[HITLUser(**user) for user in self.assigned_users or ()],
+            )
+        )
+        return (shown.subject, shown.body) == (subject, body)
+
+    def _wait(self, version: str, question: str) -> NoReturn:
+        self.log.info("review_challenger: version %s waits for a person", version)
+        self.defer(
+            trigger=ReviewTrigger(
+                monitor_file=str(self.monitor_file),
+                version=version,
+                poll=self.monitor.airflow.poll.total_seconds(),
+            ),
+            method_name="execute_complete",
+            kwargs={"version": version, "question": question},
+        )
+        raise AssertionError("a task that was deferred goes on elsewhere")
+
+    def execute_complete(
+        self, context: Any, event: dict[str, Any], version: str = "", question: str = ""
+    ) -> dict[str, str]:
+        """Record the answer, from whichever side it came."""
+        if event.get("responded_by_user"):
+            return self._answered_here(event, version, question)
+        return self._answered_elsewhere(context["ti"].id, version, question)
+
+    def _answered_here(
+        self, event: Mapping[str, Any], version: str, question: str
+    ) -> dict[str, str]:
+        from rtscv_mlops.pipeline import collect_answer, review_challenger
+
+        given = event["params_input"] or {}
+        try:
+            decided = review_challenger(
+                self.monitor,
+                version,
+                approve=event["chosen_options"] == [APPROVE],
+                reviewer=_name(event["responded_by_user"]),
+                reason=str(given.get(REASON) or ""),
+                question=str(given.get(QUESTION) or question),
+            )
+        except ReviewError as error:
+            self.log.warning("review_challenger: %s", error)
+            answer = self._refusable(collect_answer, version)
+            return self._ended(answer.status if answer else STALE, version, str(error))
+        return self._ended(decided.review, version, decided.reason)
+
+    def _answered_elsewhere(self, ti_id: Any, version: str, question: str) -> dict[str, str]:
+        from rtscv_mlops.pipeline import collect_answer
+
+        answer = self._refusable(collect_answer, version)
+        if answer is None:  # Whoever had answered by tag took it back.
+            self._wait(version, question)
+        self._tell_airflow(ti_id, f"{answer.status} by {answer.who}", answer.reason)
+        return self._ended(answer.status, version, answer.reason)
+
+    def _tell_airflow(self, ti_id: Any, what: str, reason: str) -> None:
+        """Close the question in Airflow, where somebody may be looking at it."""
+        from airflow.sdk.exceptions import AirflowRuntimeError
+        from airflow.sdk.execution_time.hitl import update_hitl_detail_response
+
+        try:
+            update_hitl_detail_response(ti_id, [what], {REASON: reason})
+        except AirflowRuntimeError as error:  # Somebody answered here at the same moment.
+            self.log.warning("review_challenger: an answer here came too late (%s)", error)
+
+    def _refusable(self, act: Any, version: str) -> Any:
+        """Do something about a version; one that cannot be reviewed any more fails the task."""
+        try:
+            return act(self.monitor, version)
+        except ReviewError as error:
+            if error.code == STALE:
+                return None
+            raise AirflowFailException(str(error)) from error
+
+    def _ended(self, status: str, version: str, why: str) -> dict[str, str]:
+        self.log.info("review_challenger: version %s is %s. %s", version, status, why)
+        if status == BLOCKED:
+            raise AirflowSkipException(f"Version {version} is blocked, so nobody is asked: {why}")
+        return {"version": version, "status": status}
+
+
+def _name(user: Mapping[str, str]) -> str:
+    """Return who answered; an id says more than a name that anybody may choose."""
+    return user["name"] if user["name"] == user["id"] else f"{user['name']} ({user['id']})"

@@ -1,0 +1,141 @@
+"""The stages with only ids between them: each may be a process of its own, on any machine.
+
+What a stage hands to the next is in the window's MLflow run. Every function may be called again,
+also at the same time, and leaves one effect. Where all stages run in one process, `run_window` is
+the shorter way.
+"""
+
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rtscv_mlops import registry
+from rtscv_mlops.alerts import Channel
+from rtscv_mlops.config import Monitor
+from rtscv_mlops.errors import InputError, NotAssessed, ServiceError
+from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
+from rtscv_mlops.pipeline import alerting, stages
+from rtscv_mlops.pipeline.evidence import forget_rows, hand_over, take_over
+from rtscv_mlops.pipeline.unassessed import record_unassessed, write_unassessed
+from rtscv_mlops.registry import WindowRun, tags
+from rtscv_mlops.review import one_line
+from rtscv_mlops.window import Interval
+
+NO_REPORT = "There is no report: the stage write_report failed. Its log says why."
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A window's run and verdict; `sentence` is for people."""
+
+    run_id: str
+    verdict: str
+    sentence: str
+    has_challenger: bool = False
+
+    @property
+    def assessed(self) -> bool:
+        return not self.verdict.startswith(NOT_ASSESSED)
+
+    @property
+    def code(self) -> str:
+        """Why the window was not assessed, in one word."""
+        return self.verdict.partition(":")[2]
+
+
+def rectify_window(monitor: Monitor, interval: Interval) -> Judged:
+    """Take a window and run RTSCV on it; a window that was finished before is read back.
+
+    A window that cannot be judged is recorded as such. A service that failed is recorded too, and
+    then raised: trying again may help.
+    """
+    try:
+        taken = stages.take_window(monitor, interval)
+    except (InputError, NotAssessed) as error:
+        return _judged(*record_unassessed(monitor, interval, error))
+    except ServiceError as error:
+        with suppress(ServiceError):  # MLflow itself may be what failed.
+            record_unassessed(monitor, interval, error)
+        raise
+    if taken.run.is_complete:
+        log.info("rectify_window: %s was finished before", interval)
+        return _judged(taken.run, stages.read_facts(taken.run))
+    try:
+        done = stages.rectify_window(taken)
+        hand_over(taken.run, done.evidence)
+    except (InputError, NotAssessed) as error:
+        return _judged(taken.run, write_unassessed(taken.run, taken.facts, error))
+    except ServiceError as error:
+        with suppress(ServiceError):
+            write_unassessed(taken.run, taken.facts, error)
+        raise
+    return _judged(taken.run, done.facts)
+
+
+def _judged(run: WindowRun, facts: WindowFacts) -> Judged:
+    # Only the verdicts with a challenger leave a model, and only a model makes a challenger.
+    has_challenger = facts.assessed and tags.MODEL_ID in run.tags()
+    return Judged(run.run_id, facts.verdict, one_line(facts), has_challenger)
+
+
+def write_report(monitor: Monitor, run_id: str) -> str:
+    """Draw the report of a window from what was handed over; return its digest."""
+    run = _run(monitor, run_id)
+    evidence = take_over(run)
+    if evidence is None:
+        return _digest_of_report(run)
+    stages.write_report(monitor, run, stages.read_facts(run), evidence)
+    forget_rows(run)
+    return _digest_of_report(run)
+
+
+def _digest_of_report(run: WindowRun) -> str:
+    digest = run.tags().get(tags.REPORT_SHA256, "")
+    if not digest:
+        raise ServiceError(
+            f"The run {run.run_id} holds no rows to draw a report from, and has no report. "
+            "Clear rectify_window, so that the window is judged again.",
+            code="artifact_missing",
+        )
+    return digest
+
+
+def register_challenger(monitor: Monitor, run_id: str) -> str:
+    """Register the rectified model of a window, and offer it for review; return its version."""
+    run = _run(monitor, run_id)
+    named = run.tags()
+    if run.is_complete and tags.VERSION in named:
+        log.info("register_challenger: version %s was registered before", named[tags.VERSION])
+        return named[tags.VERSION]
+    facts = _settled_facts(run)
+    try:
+        return stages.register_challenger(monitor, run, facts)
+    except (InputError, NotAssessed) as error:
+        write_unassessed(run, facts, error)
+        raise
+
+
+def raise_alert(monitor: Monitor, run_id: str, channels: tuple[Channel, ...] = ()) -> str:
+    """Tell somebody where the rule says so, and close the run; return what was done in words."""
+    run = _run(monitor, run_id)
+    facts = _settled_facts(run)
+    decision = None
+    if not run.is_complete or alerting.alert_is_owed(run):
+        decision = alerting.raise_alert(monitor, run.client, run, facts, channels)
+    if facts.assessed and not run.is_complete:
+        run.finish()
+    return decision.why if decision else "Finished before."
+
+
+def _settled_facts(run: WindowRun) -> WindowFacts:
+    """Return the facts; where there is no report, they say so."""
+    facts = stages.read_facts(run)
+    if facts.assessed and tags.REPORT_SHA256 not in run.tags():
+        facts = stages.add_finding(run, facts, NO_REPORT)
+    return facts
+
+
+def _run(monitor: Monitor, run_id: str) -> WindowRun:
+    return WindowRun(registry.connect(monitor.model), run_id)

@@ -1,0 +1,41 @@
+"""Windows that could not be judged: that is written down too, and never looks like all is well."""
+
+import logging
+from hashlib import sha256
+
+from rtscv_mlops import registry
+from rtscv_mlops.config import Monitor
+from rtscv_mlops.errors import RtscvError
+from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
+from rtscv_mlops.pipeline.stages import first_facts, open_window_run, write_facts
+from rtscv_mlops.registry import WindowRun
+from rtscv_mlops.window import Interval
+
+log = logging.getLogger(__name__)
+
+
+def record_unassessed(
+    monitor: Monitor, interval: Interval, error: RtscvError
+) -> tuple[WindowRun, WindowFacts]:
+    """Write down that a window could not even be taken, and why."""
+    client = registry.connect(monitor.model)
+    key = sha256(f"{monitor.name} {monitor.model.name} {interval.id}".encode()).hexdigest()[:32]
+    facts = first_facts(monitor, interval, key)
+    run = open_window_run(client, monitor, interval, facts)
+    return run, write_unassessed(run, facts, error)
+
+
+def write_unassessed(run: WindowRun, facts: WindowFacts, error: RtscvError) -> WindowFacts:
+    """Write to a window's run why it could not be judged."""
+    facts = facts.model_copy(
+        update={"verdict": f"{NOT_ASSESSED}:{error.code}", "headline": str(error)}
+    )
+    # A rival may have finished the window meanwhile, and its verdict stands.
+    if not run.is_complete:
+        try:
+            write_facts(run, facts)
+        finally:  # The place for files may be what failed.
+            # Not finished for good: the same window may be tried again, and then keeps this run.
+            run.fail(error.code, str(error))
+    log.warning("run_window: %s: %s", facts.verdict, error)
+    return facts
