@@ -54,7 +54,7 @@ class ReviewOperator(HITLOperator):
         question = ask_reviewer(self.monitor, version)
         if not self._ask(context["ti"].id, question.subject, question.body, question.id):
             return self._ended(STALE, version, "Airflow shows an older question here.")
-        self._wait(version, question.id)
+        self._wait(context["ti"].id, version, question.id)
 
     def _ask(self, ti_id: Any, subject: str, body: str, question: str) -> bool:
         """Put the question; tell whether it is the one that people see.
@@ -90,12 +90,13 @@ class ReviewOperator(HITLOperator):
         )
         return (shown.subject, shown.body) == (subject, body)
 
-    def _wait(self, version: str, question: str) -> NoReturn:
+    def _wait(self, ti_id: Any, version: str, question: str) -> NoReturn:
         self.log.info("review_challenger: version %s waits for a person", version)
         self.defer(
             trigger=ReviewTrigger(
                 monitor_file=str(self.monitor_file),
                 version=version,
+                ti_id=str(ti_id),
                 poll=self.monitor.airflow.poll.total_seconds(),
             ),
             method_name="execute_complete",
@@ -137,19 +138,8 @@ class ReviewOperator(HITLOperator):
 
         answer = self._refusable(collect_answer, version)
         if answer is None:  # Whoever had answered by tag took it back.
-            self._wait(version, question)
-        self._tell_airflow(ti_id, f"{answer.status} by {answer.who}", answer.reason)
+            self._wait(ti_id, version, question)
         return self._ended(answer.status, version, answer.reason)
-
-    def _tell_airflow(self, ti_id: Any, what: str, reason: str) -> None:
-        """Close the question in Airflow, where somebody may be looking at it."""
-        from airflow.sdk.exceptions import AirflowRuntimeError
-        from airflow.sdk.execution_time.hitl import update_hitl_detail_response
-
-        try:
-            update_hitl_detail_response(ti_id, [what], {REASON: reason})
-        except AirflowRuntimeError as error:  # Somebody answered here at the same moment.
-            self.log.warning("review_challenger: an answer here came too late (%s)", error)
 
     def _refusable(self, act: Any, version: str) -> Any:
         """Do something about a version; one that cannot be reviewed any more fails the task."""

@@ -1,38 +1,50 @@
 """The wait for an answer in the MLflow registry, which holds no worker.
 
-Airflow's own answer needs no trigger: the API server wakes the task by itself.
+Airflow's own answer needs no trigger: the API server wakes the task by itself. Both sides close
+the question in Airflow's database before the task goes on, and only one of them can.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.execution_time.hitl import update_hitl_detail_response
 from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
 
 from rtscv_mlops.errors import ConfigError, RtscvError, ServiceError
+
+if TYPE_CHECKING:
+    from rtscv_mlops.pipeline import Answer
+
+WORDS_LIMIT = 500
 
 
 class ReviewTrigger(BaseTrigger):
     """Looks at the registry until the review of a version no longer waits."""
 
-    def __init__(self, *, monitor_file: str, version: str, poll: float) -> None:
+    def __init__(self, *, monitor_file: str, version: str, ti_id: str, poll: float) -> None:
         super().__init__()
-        self.monitor_file, self.version, self.poll = monitor_file, version, poll
+        self.monitor_file, self.version, self.ti_id = monitor_file, version, ti_id
+        self.poll = poll
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        kwargs = {"monitor_file": self.monitor_file, "version": self.version, "poll": self.poll}
+        """Return what the triggerer makes this again from."""
+        names = ("monitor_file", "version", "ti_id", "poll")
+        kwargs = {name: getattr(self, name) for name in names}
         return f"{type(self).__module__}.{type(self).__qualname__}", kwargs
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield once, when there is something to look at; the task looks for itself."""
+        """Yield once, when there is something to record; the task looks for itself."""
         while not await self._is_answered():
             await asyncio.sleep(self.poll)
         yield TriggerEvent({"version": self.version})
 
     async def _is_answered(self) -> bool:
         try:
-            return await asyncio.to_thread(_has_answer, Path(self.monitor_file), self.version)
+            answer = await asyncio.to_thread(_look, Path(self.monitor_file), self.version)
         except (ConfigError, ServiceError) as error:
             # Both pass: somebody mends the file, or MLflow comes back.
             self.log.warning("review_challenger: %s", error)
@@ -40,10 +52,24 @@ class ReviewTrigger(BaseTrigger):
         except RtscvError as error:
             self.log.warning("review_challenger: %s", error)
             return True
+        if answer is not None:
+            await self._tell_airflow(f"{answer.status} by {answer.who}", answer.reason)
+        return answer is not None
+
+    async def _tell_airflow(self, what: str, reason: str) -> None:
+        """Close the question in Airflow, where somebody may be looking at it."""
+        words = {"reason": reason[:WORDS_LIMIT]}
+        try:
+            await sync_to_async(update_hitl_detail_response)(
+                self.ti_id, [what[:WORDS_LIMIT]], words
+            )
+        except AirflowRuntimeError as error:
+            # Somebody answered here at the same moment, and Airflow goes on with that answer.
+            self.log.warning("review_challenger: the question is closed already (%s)", error)
 
 
-def _has_answer(monitor_file: Path, version: str) -> bool:
+def _look(monitor_file: Path, version: str) -> "Answer | None":
     from rtscv_mlops.config import load_monitor
     from rtscv_mlops.pipeline import find_answer
 
-    return find_answer(load_monitor(monitor_file), version) is not None
+    return find_answer(load_monitor(monitor_file), version)

@@ -7,6 +7,7 @@ review_challenger -> promote. The Airflow tasks and the commands are thin skins 
 from rtscv_mlops.pipeline.doctor import Check, check_monitor
 from rtscv_mlops.pipeline.purge import Purged, purge_windows
 from rtscv_mlops.pipeline.review import (
+    Answer,
     Question,
     approve_as_baseline,
     ask_reviewer,
@@ -25,6 +26,7 @@ from rtscv_mlops.pipeline.setup import register_champion, write_monitor
 from rtscv_mlops.pipeline.stages import find_report, save_report
 
 __all__ = [
+    "Answer",
     "Check",
     "Outcome",
     "Purged",

@@ -155,7 +155,9 @@ def find_answer(monitor: Monitor, version: str) -> Answer | None:
     client, settings = registry.open_client(monitor.model), monitor.model
     asked = registry.find_version(client, settings.name, version)
     if asked.review != ReviewStatus.PENDING:
-        return Answer(asked.review, asked.reviewer, asked.reason)
+        superseded = asked.review == ReviewStatus.SUPERSEDED
+        why = f"By version {asked.reason}." if superseded else asked.reason
+        return Answer(asked.review, asked.reviewer, why)
     champion = registry.find_alias(client, settings.name, settings.alias)
     if champion != asked.champion_version:
         now = f"version {champion}" if champion else "not set"

@@ -5,7 +5,9 @@ to be harmless; the list stored beside the file cannot say so, since whoever wro
 the list. So the list is here. Knows files and types; knows nothing of registries.
 """
 
+import warnings
 from collections.abc import Collection
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -80,18 +82,25 @@ def known_types(extra: Collection[str]) -> frozenset[str]:
     return TRUSTED_TYPES | frozenset(extra)
 
 
+def _skops() -> Any:
+    """Return skops' module, which is loaded by those who need it only.
+
+    It loads all of scikit-learn, and looks for each of its types in every module there is; some,
+    such as Airflow's, answer each look with a warning.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return import_module("skops.io")
+
+
 def load_skops(file: Path, extra: Collection[str]) -> Any:
     """Load a skops file by our list, whatever list lies beside it."""
-    import skops.io  # Loads all of scikit-learn, which only a process that loads models needs.
-
-    return skops.io.load(file, trusted=sorted(known_types(extra)))
+    return _skops().load(file, trusted=sorted(known_types(extra)))
 
 
 def _types_of_file(file: Path, model: str) -> set[str]:
-    import skops.io
-
     try:
-        return set(skops.io.get_untrusted_types(file=file))
+        return set(_skops().get_untrusted_types(file=file))
     except Exception as error:  # a hostile file can fail anywhere in skops' parser
         raise ModelError(
             f"{model} has a file {file.name} that is no skops file: {error}. Log the model again.",
@@ -104,10 +113,8 @@ def choose_serialization(
 ) -> tuple[str, list[str]]:
     """Return how to store an estimator, and the types that its reader must trust."""
     name = type(estimator).__name__
-    import skops.io
-
     try:
-        needed = set(skops.io.get_untrusted_types(data=skops.io.dumps(estimator)))
+        needed = set(_skops().get_untrusted_types(data=_skops().dumps(estimator)))
         strangers, why = needed - known_types(trusted_types), "it needs type(s) outside the list"
     except Exception as error:  # skops fails in many ways on objects it does not know
         needed, strangers, why = set(), {name}, f"it cannot be stored by skops ({error})"
