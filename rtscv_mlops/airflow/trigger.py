@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time.hitl import update_hitl_detail_response
@@ -61,7 +62,7 @@ class ReviewTrigger(BaseTrigger):
         words = {"reason": reason[:WORDS_LIMIT]}
         try:
             await sync_to_async(update_hitl_detail_response)(
-                self.ti_id, [what[:WORDS_LIMIT]], words
+                UUID(self.ti_id), [what[:WORDS_LIMIT]], words
             )
         except AirflowRuntimeError as error:
             # Somebody answered here at the same moment, and Airflow goes on with that answer.

@@ -12,6 +12,8 @@ from rtscv_mlops.registry import WindowRun, tags
 
 ROWS = (UNKNOWNS, CLUSTERS, REPORT, HANDED_OVER)
 """Artifacts that hold rows of the source, or pages that show them."""
+FITTED_ON = "training"
+"""Folder of the rows that a challenger was fitted on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +32,18 @@ def purge_windows(monitor: Monitor, before: datetime, *, baselines: bool = False
     """
     names = (*ROWS, baseline.ARTIFACT) if baselines else ROWS
     client = registry.connect(monitor.model)
+    in_use = registry.aliased_versions(client, monitor.model.name)
     runs = registry.find_runs(client, monitor.model.name, monitor=monitor.name)
     old = [run for run in runs if run.window_end is not None and run.window_end <= before]
-    return [_purge(WindowRun(client, run.run_id), run.window, names) for run in old]
+    return [
+        # Who serves, served before or may serve next is still judged by what it was fitted on.
+        _purge(
+            WindowRun(client, run.run_id),
+            run.window,
+            names if run.version in in_use else (*names, FITTED_ON),
+        )
+        for run in old
+    ]
 
 
 def _purge(run: WindowRun, window: str, names: tuple[str, ...]) -> Purged:

@@ -61,6 +61,8 @@ class Training:
     source: str
     holdout: Known | None = None
     findings: tuple[str, ...] = ()
+    unknown_label: str | int | None = None
+    """How unknowns are to be called; None leaves it to the labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def rectify(
     known = training.known
     seconds: dict[str, float] = {}
     with _timed(seconds, "rectify"), _convergence_noted() as noted:
-        model = _fit(monitor, estimator, known, window.sample, baseline)
+        model = _fit(monitor, estimator, training, window.sample, baseline)
     unknown = np.zeros(len(window.sample), dtype=bool)
     unknown[model.unknown_indices_] = True
     rows = known.rows(window.sample)
@@ -169,14 +171,14 @@ def shown_columns(monitor: Monitor, sample: pd.DataFrame) -> list[str]:
 
 
 def _fit(
-    monitor: Monitor, estimator: Any, known: Known, sample: pd.DataFrame, baseline: Baseline
+    monitor: Monitor, estimator: Any, training: Training, sample: pd.DataFrame, baseline: Baseline
 ) -> RTSCVClassifier:
-    settings = monitor.rectify
+    settings, known = monitor.rectify, training.known
     model = RTSCVClassifier(
         estimator,
         sample_rate=settings.sample_rate,
         cv=settings.cv,
-        unknown_label=settings.unknown_label,
+        unknown_label=training.unknown_label,
         alpha=settings.alpha,
         gate=settings.gate,
         random_state=settings.seed,

@@ -12,6 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pandas as pd
+
 from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import NotAssessed
@@ -20,7 +22,7 @@ from rtscv_mlops.pipeline import baseline
 from rtscv_mlops.pipeline.baseline import disagreement, find_baseline
 from rtscv_mlops.pipeline.evidence import write_rows
 from rtscv_mlops.pipeline.oddities import volume_jump
-from rtscv_mlops.pipeline.rectification import Rectification, Training, rectify
+from rtscv_mlops.pipeline.rectification import Rectification, Training, rectify, shown_columns
 from rtscv_mlops.pipeline.training import find_training
 from rtscv_mlops.registry import Champion, MlflowClient, RunSummary, WindowRun, tags
 from rtscv_mlops.review import counted, describe, markdown, one_line
@@ -31,6 +33,12 @@ ALGORITHM = 1
 """Raised when the same window, champion and settings would give another result than before."""
 
 VERDICT, CLUSTERS, REPORT = "verdict.json", "clusters.json", "report.html"
+
+NOT_KEPT = (
+    "The rows that the challenger was fitted on are not kept, since report.columns does not let "
+    "all columns of the model leave the source. Once it is the champion, its windows can be "
+    "judged only after it is logged with its training data by rtscv_mlops.log_champion."
+)
 
 VERSION_TAGS = (
     tags.MONITOR,
@@ -196,9 +204,23 @@ def rectify_window(taken: Taken) -> Rectification:
             taken.client, run.run_id, done.challenger, champion, example
         )
         run.set_tags({tags.MODEL_ID: saved.model_id, tags.MODEL_SHA256: saved.digest})
+        done = _keep_fitted_on(taken, training, done)
     _keep_for_baseline(taken, done.facts)
     write_facts(run, done.facts)
     log.info("rectify_window: %s", one_line(done.facts))
+    return done
+
+
+def _keep_fitted_on(taken: Taken, training: Training, done: Rectification) -> Rectification:
+    """Keep what the challenger was fitted on: windows are judged by it once it is the champion."""
+    sample, known = taken.window.sample, training.known
+    if shown_columns(taken.monitor, sample) != list(sample.columns):
+        findings = (*done.facts.findings, NOT_KEPT)
+        return replace(done, facts=done.facts.model_copy(update={"findings": findings}))
+    unknowns = sample[done.evidence.unknown]
+    labels = [*known.labels.tolist(), *[done.model.unknown_label_] * len(unknowns)]
+    rows = pd.concat([known.features, unknowns[known.features.columns]], ignore_index=True)
+    registry.log_fitted_on(taken.client, taken.run.run_id, rows, labels)
     return done
 
 
@@ -236,7 +258,7 @@ def _log_inputs(taken: Taken, training: Training) -> None:
     )
     taken.run.log_dataset(
         "training",
-        "training",
+        "reference",
         source=training.source,
         digest=training.digest,
         frame=training.known.features,

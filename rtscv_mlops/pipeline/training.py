@@ -1,5 +1,7 @@
 """The champion's training data: from its own run, or from where the monitor says it is."""
 
+from itertools import count
+
 import numpy as np
 import pandas as pd
 
@@ -24,14 +26,18 @@ def find_training(monitor: Monitor, client: MlflowClient, champion: Champion) ->
     if np.asarray(data.labels).dtype == bool:
         findings = (*findings, BOOLEANS)
     known = _known(data.features, data.labels, champion)
-    _check_unknown_label(known, monitor)
+    label = monitor.rectify.unknown_label
+    if registry.is_rectified(client, champion):
+        label = _next_unknown_label(known, label)
+    _check_unknown_label(known, label)
     holdout = None if data.holdout is None else _known(*data.holdout, champion)
-    return Training(known, data.digest, data.source, holdout, findings)
+    return Training(known, data.digest, data.source, holdout, findings, label)
 
 
 def _read(monitor: Monitor, client: MlflowClient, champion: Champion) -> TrainingData:
     place = monitor.reference
-    if place is None:
+    # A champion that we made was taught unknowns, which the monitor's reference does not have.
+    if place is None or registry.is_rectified(client, champion):
         return registry.load_training_data(client, champion)
     table = read_reference(place, champion.columns)
     source = place.path or place.table or "the query of the monitor's reference"
@@ -43,9 +49,19 @@ def _known(features: pd.DataFrame, labels: pd.Series, champion: Champion) -> Kno
     return Known(features, values.astype(int) if values.dtype == bool else values, champion.rows)
 
 
-def _check_unknown_label(known: Known, monitor: Monitor) -> None:
+def _next_unknown_label(known: Known, name: str | int | None) -> str | int | None:
+    """Return a name for what is unknown now, where an earlier unknown has become a class."""
+    labels = set(known.labels.tolist())
+    if not all(isinstance(label, str) for label in labels):
+        return None if name in labels else name
+    first = "unknown" if name is None else str(name)
+    numbered = (f"{first}_{number}" for number in count(2))
+    return name if first not in labels else next(one for one in numbered if one not in labels)
+
+
+def _check_unknown_label(known: Known, name: str | int | None) -> None:
     """Refuse a name for unknowns that could be mistaken for a class, or has another type."""
-    name, labels = monitor.rectify.unknown_label, known.labels.tolist()
+    labels = known.labels.tolist()
     if name is None and "unknown" in labels:
         raise TrainingDataError(
             "A known class is called 'unknown' already, so unknowns need another name. "

@@ -18,11 +18,17 @@ from rtscv_mlops.registry.models import save_rectified, verify_version
 from rtscv_mlops.registry.pages import describe_version, noted, read_description
 from rtscv_mlops.registry.promotion import History, history, promote, record_decision, roll_back
 from rtscv_mlops.registry.refit import as_estimator
-from rtscv_mlops.registry.register import log_champion
+from rtscv_mlops.registry.register import log_champion, log_fitted_on
 from rtscv_mlops.registry.runs import RunSummary, WindowRun, find_runs, open_run
-from rtscv_mlops.registry.training import TrainingData, check_training_data, load_training_data
+from rtscv_mlops.registry.training import (
+    TrainingData,
+    check_training_data,
+    is_rectified,
+    load_training_data,
+)
 from rtscv_mlops.registry.versions import (
     VersionSummary,
+    aliased_versions,
     challenger,
     expire_review,
     find_alias,
@@ -41,6 +47,7 @@ __all__ = [
     "TrainingData",
     "VersionSummary",
     "WindowRun",
+    "aliased_versions",
     "as_estimator",
     "challenger",
     "check_training_data",
@@ -57,10 +64,12 @@ __all__ = [
     "greet",
     "history",
     "is_open",
+    "is_rectified",
     "links",
     "load_champion",
     "load_training_data",
     "log_champion",
+    "log_fitted_on",
     "make_experiment",
     "model_digest",
     "noted",

@@ -27,6 +27,7 @@ from rtscv_mlops.errors import ModelError
 from rtscv_mlops.rectify.factory import FactoryClassifier
 from rtscv_mlops.registry import tags
 from rtscv_mlops.registry.champion import Champion
+from rtscv_mlops.registry.columns import METADATA
 from rtscv_mlops.registry.connection import asking
 from rtscv_mlops.registry.files import Manifest, fetched, list_files
 from rtscv_mlops.registry.trust import choose_serialization
@@ -93,6 +94,9 @@ def save_rectified(
         rows,
         trusted_types=champion.trusted_types,
         allow_pickle=champion.allow_pickle,
+        metadata={
+            METADATA: {"columns": champion.column_names, "categories": list(champion.categories)}
+        },
     )
 
 

@@ -204,6 +204,12 @@ def _free_name(name: Any, table: pd.DataFrame) -> str:
     return label
 
 
+def log_fitted_on(client: MlflowClient, run_id: str, features: pd.DataFrame, labels: Any) -> None:
+    """Keep what a rectified model was fitted on with its run, so that it can be champion too."""
+    with asking(f"write the training data of run {run_id}"):
+        _log_data(client, run_id, _label_rows(features, labels), training.TRAINING)
+
+
 def _log_data(client: MlflowClient, run_id: str, data: _Labelled, context: str) -> None:
     """Keep a table as a file that is named by what it holds, and note it as the run's input."""
     with TemporaryDirectory(prefix="rtscv-") as folder:

@@ -26,6 +26,7 @@ from pyarrow.lib import ArrowException
 from sklearn.utils.multiclass import type_of_target
 
 from rtscv_mlops.errors import TrainingDataError
+from rtscv_mlops.registry import tags
 from rtscv_mlops.registry.champion import Champion
 from rtscv_mlops.registry.columns import columns_of, describe_difference
 from rtscv_mlops.registry.connection import asking
@@ -89,6 +90,14 @@ def load_training_data(client: MlflowClient, champion: Champion) -> TrainingData
     )
 
 
+def is_rectified(client: MlflowClient, champion: Champion) -> bool:
+    """Tell whether a champion was made from a window, by us."""
+    if champion.run_id is None:
+        return False
+    with asking(f"read the run of {champion}"):
+        return bool(client.get_run(champion.run_id).data.tags.get(tags.KIND) == "window")
+
+
 def _datasets(client: MlflowClient, champion: Champion) -> dict[str, DatasetInput]:
     """Return the run's datasets by context; of several, the first."""
     if champion.run_id is None:
@@ -113,16 +122,16 @@ class _Table:
 
 
 def _read_input(client: MlflowClient, given: DatasetInput, champion: Champion) -> _Table:
-    tags, dataset = _tags(given), given.dataset
+    named, dataset = _tags(given), given.dataset
     what = f"The dataset {dataset.name!r} of {champion}"
     with TemporaryDirectory(prefix="rtscv-data-") as folder:
         path = _fetch(client, _source(given, champion), Path(folder), what)
         digest = file_digest(path)
-        if SHA256 in tags and digest != tags[SHA256]:
-            raise _changed(what, f"its SHA-256 is {digest[:12]}, not {tags[SHA256][:12]}")
+        if SHA256 in named and digest != named[SHA256]:
+            raise _changed(what, f"its SHA-256 is {digest[:12]}, not {named[SHA256][:12]}")
         frame = _read_table(path, what)
-    findings = () if SHA256 in tags else _compare(dataset, frame, digest, what)
-    label = tags.get(LABEL) or _find_label(frame, champion, what)
+    findings = () if SHA256 in named else _compare(dataset, frame, digest, what)
+    label = named.get(LABEL) or _find_label(frame, champion, what)
     features, labels = split_labels(frame, label, champion, what)
     return _Table(features, labels, digest, f"dataset {dataset.name!r} on run", findings)
 
@@ -149,10 +158,10 @@ def _source(given: DatasetInput, champion: Champion) -> Dataset:
     MLflow notes one address for all equal datasets of an experiment, which may be that of an older
     champion's run. What `log_champion` logged is on the champion's own run as well.
     """
-    tags, dataset = _tags(given), given.dataset
-    if SHA256 not in tags:
+    named, dataset = _tags(given), given.dataset
+    if SHA256 not in named:
         return dataset
-    address = f"runs:/{champion.run_id}/{data_path(tags[CONTEXT], tags[SHA256])}"
+    address = f"runs:/{champion.run_id}/{data_path(named[CONTEXT], named[SHA256])}"
     return Dataset(dataset.name, dataset.digest, "local", json.dumps({"uri": address}))
 
 

@@ -304,6 +304,12 @@ def find_alias(client: MlflowClient, model: str, alias: str) -> str | None:
         return read_aliases(client, model).get(alias)
 
 
+def aliased_versions(client: MlflowClient, model: str) -> set[str]:
+    """Return the versions that have any alias."""
+    with asking(f"read the aliases of {model!r}"):
+        return set(read_aliases(client, model).values())
+
+
 def read_aliases(client: MlflowClient, model: str) -> dict[str, str]:
     """Return the version behind each alias."""
     try:
