@@ -1,0 +1,251 @@
+"""The routes of the plugin, all of them GET and all of them guarded.
+
+Knows requests and answers; what is shown comes from the views, who may see it from `security`.
+"""
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+from airflow.api_fastapi.common.db.common import SessionDep
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.exceptions import HTTPException as AnyHTTPException
+
+from rtscv_mlops.airflow.monitors import PREFIX, dag_id_of, monitors_folder
+from rtscv_mlops.airflow.page import security, views
+from rtscv_mlops.airflow.page.airflow_runs import (
+    NO_DAG_RUN,
+    REVIEW_TASK,
+    find_interval,
+    find_questions,
+)
+from rtscv_mlops.airflow.page.decision import Form, Rights, decide
+from rtscv_mlops.airflow.page.gather import Gatherer
+from rtscv_mlops.airflow.page.security import GetUserDep
+from rtscv_mlops.airflow.page.words import window_label
+from rtscv_mlops.config import Monitor, read_monitors
+from rtscv_mlops.errors import RtscvError
+from rtscv_mlops.review import number, percent, plain, probability, rate
+
+PREFIX_OF_PAGES = "/rtscv"
+PAGE_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'self'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+# A report may hold script that came with the data: it runs in an origin of its own, and may
+# reach nothing.
+REPORT_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+)
+STATIC = {"page.css": "text/css", "page.js": "text/javascript"}
+ABSENT = ("no_run", NO_DAG_RUN, "artifact_missing")
+
+FOLDER = Path(__file__).parent
+
+
+class NotFound(HTTPException):
+    """What was asked for does not exist, as far as this user may know."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(HTTPStatus.NOT_FOUND, sentence)
+
+
+def find_monitor(dag_id: str) -> Monitor:
+    """Return the monitor behind a DAG."""
+    for found in read_monitors(monitors_folder()).values():
+        if isinstance(found, Monitor) and dag_id_of(found) == dag_id:
+            return found
+    raise NotFound(f"No monitor belongs to the DAG {plain(dag_id)}, or its file cannot be used.")
+
+
+MonitorDep = Annotated[Monitor, Depends(find_monitor)]
+
+
+def create_app() -> FastAPI:
+    """Return the app, ready to be mounted by Airflow."""
+    app = FastAPI(
+        title="rtscv-mlops",
+        dependencies=[security.guarded()],
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    gatherer, of_dag = Gatherer(), [security.readable_dag()]
+
+    @app.get("/", response_class=HTMLResponse)
+    def show_monitors(request: Request, user: GetUserDep) -> Response:
+        cards = _cards(user, gatherer)
+        waiting = sum(bool(card.pending_run) for card in cards)
+        return _page(
+            request, "monitors.html", cards=cards, waiting=waiting, folder=str(monitors_folder())
+        )
+
+    @app.get("/static/{name}")
+    def send_static(name: str) -> Response:
+        if name not in STATIC:
+            raise NotFound(f"There is no file {plain(name)}.")
+        return Response((FOLDER / "static" / name).read_bytes(), media_type=STATIC[name])
+
+    @app.get("/dags/{dag_id}/windows/{run_id}", dependencies=of_dag)
+    def show_window(
+        request: Request, monitor: MonitorDep, run_id: str, user: GetUserDep, session: SessionDep
+    ) -> Response:
+        return _window_page(request, monitor, run_id, user, session)
+
+    @app.get("/dags/{dag_id}/windows/{run_id}/report", dependencies=of_dag)
+    def send_report(monitor: MonitorDep, run_id: str) -> Response:
+        from rtscv_mlops.pipeline.overview import read_report
+
+        return HTMLResponse(
+            read_report(monitor, run_id), headers={"Content-Security-Policy": REPORT_POLICY}
+        )
+
+    @app.get("/dags/{dag_id}/runs/{dag_run_id}", dependencies=of_dag)
+    def show_dag_run(
+        request: Request,
+        monitor: MonitorDep,
+        dag_run_id: str,
+        user: GetUserDep,
+        session: SessionDep,
+    ) -> Response:
+        from rtscv_mlops.pipeline.overview import find_window
+
+        interval = find_interval(session, monitor, dag_run_id)
+        run_id = find_window(monitor, interval)
+        if run_id is None:
+            label = window_label(interval.start, interval.end, monitor.airflow.timezone)
+            return _message(
+                request, f"Nothing is known of the window {label} yet: no task has looked at it."
+            )
+        return _window_page(request, monitor, run_id, user, session)
+
+    _add_manners(app)
+    return app
+
+
+def _add_manners(app: FastAPI) -> None:
+    """Give every answer its headers, and every failure a sentence in place of a trace."""
+
+    @app.middleware("http")
+    async def add_headers(
+        request: Request, go_on: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
+        response = await go_on(request)
+        for name, text in PAGE_HEADERS.items():
+            response.headers.setdefault(name, text)
+        return response
+
+    @app.exception_handler(RtscvError)
+    def explain_ours(request: Request, error: RtscvError) -> Response:
+        status = HTTPStatus.NOT_FOUND if error.code in ABSENT else HTTPStatus.BAD_GATEWAY
+        return _message(request, str(error), status)
+
+    @app.exception_handler(AnyHTTPException)
+    def explain(request: Request, error: AnyHTTPException) -> Response:
+        answer = _message(request, str(error.detail), HTTPStatus(error.status_code))
+        answer.headers.update(error.headers or {})
+        return answer
+
+
+def _cards(user: GetUserDep, gatherer: Gatherer) -> list[views.Card]:
+    """Return a card of each monitor that the user may read, the most urgent first."""
+    readable = {
+        path: found
+        for path, found in read_monitors(monitors_folder()).items()
+        if security.may_read(user, _dag_id(path, found))
+    }
+    monitors = [one for one in readable.values() if isinstance(one, Monitor)]
+    summaries = gatherer.look_at(monitors)
+    cards = [
+        views.monitor_card(found, dag_id_of(found), summaries[found.name], found.airflow.timezone)
+        if isinstance(found, Monitor)
+        else views.problem_card(path, _dag_id(path, found), found)
+        for path, found in readable.items()
+    ]
+    return sorted(cards, key=lambda card: card.rank)
+
+
+def _dag_id(path: Path, found: Monitor | RtscvError) -> str:
+    """Return the DAG whose readers may see a monitor; a broken file is called like its DAG."""
+    return dag_id_of(found) if isinstance(found, Monitor) else f"{PREFIX}{path.stem}"
+
+
+def _window_page(
+    request: Request, monitor: Monitor, run_id: str, user: GetUserDep, session: SessionDep
+) -> Response:
+    from rtscv_mlops.pipeline import overview
+
+    dag_id = dag_id_of(monitor)
+    page = overview.show_window(monitor, run_id)
+    questions = find_questions(session, dag_id)
+    rights = Rights(
+        may_review=security.may_review(user, dag_id),
+        named_in=frozenset(
+            one.question for one in questions if security.is_named(user, set(one.reviewers))
+        ),
+    )
+    decision = decide(page, questions, rights, monitor.airflow.timezone)
+    view = views.window_view(monitor, dag_id, page, decision)
+    answer_to = _answer_address(request, dag_id, decision.form) if decision.form else ""
+    return _page(request, "window.html", view=view, answer_to=answer_to)
+
+
+def _answer_address(request: Request, dag_id: str, form: Form) -> str:
+    """Return where Airflow takes answers, also if it is served below a path."""
+    root = _root(request).removesuffix(PREFIX_OF_PAGES)
+    run_id = quote(form.dag_run_id, safe="")
+    return (
+        f"{root}/api/v2/dags/{quote(dag_id, safe='')}/dagRuns/{run_id}"
+        f"/taskInstances/{REVIEW_TASK}/-1/hitlDetails"
+    )
+
+
+def _root(request: Request) -> str:
+    return str(request.scope.get("root_path", "")).rstrip("/")
+
+
+def _message(request: Request, sentence: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    lines = [plain(line, views.LONG) for line in sentence.splitlines()[:20]]
+    return _page(request, "message.html", status, lines=lines)
+
+
+def _page(
+    request: Request, template: str, status: HTTPStatus = HTTPStatus.OK, **shown: object
+) -> Response:
+    root = _root(request)
+    html = TEMPLATES.get_template(template).render(root=root, **shown)
+    return HTMLResponse(html, status)
+
+
+def _templates() -> Environment:
+    found = Environment(
+        loader=PackageLoader("rtscv_mlops.airflow.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {
+        "percent": percent,
+        "number": number,
+        "plain": plain,
+        "cell": views.cell,
+        "columns": views.exemplar_columns,
+        "segment": lambda text: quote(str(text), safe=""),
+    }
+    found.globals |= {"probability": probability, "rate": rate}
+    return found
+
+
+TEMPLATES = _templates()
