@@ -16,8 +16,8 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo quickstart boundaries test test-slow lint format bench \
-	bench-memory bench-verdict clean
+.PHONY: help install lock demo up quickstart boundaries test test-slow lint format bench \
+	bench-memory bench-parsing bench-verdict clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ lock: ## Write the lock files from what .venv holds
 demo: install ## Judge a fortnight of handwritten digits, from the first window to a pending review
 	$(VENV)/bin/rtscv-mlops demo
 
+up: install ## Start Airflow and MLflow here, with the demo's data; Ctrl-C stops all of it
+	$(PY) -m tools.up
+
 quickstart: install ## Run the estimator alone on three windows of digits
 	$(PY) -m examples.quickstart
 
@@ -63,7 +66,10 @@ format: install ## Fix style and format
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
-bench: bench-verdict bench-memory ## Run the benchmarks
+bench: bench-verdict bench-memory bench-parsing ## Run the benchmarks
+
+bench-parsing: install ## Measure what parsing 100 monitors costs Airflow
+	$(PY) -m benchmarks.dag_parsing $(ARGS)
 
 bench-memory: install ## Measure the memory of a window of 50 thousand and of 5 million rows
 	$(PY) -m benchmarks.window_memory $(ARGS)

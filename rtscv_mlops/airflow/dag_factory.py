@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import (
     DAG,
     CronDataIntervalTimetable,
@@ -21,7 +20,12 @@ from airflow.sdk import (
     get_parsing_context,
     task,
 )
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    DagRunTriggerException,
+)
 
 from rtscv_mlops.airflow.assets import challenger_asset, champion_asset
 from rtscv_mlops.airflow.broken import BrokenMonitor
@@ -98,7 +102,7 @@ def build_dag(monitor: Monitor, path: Path) -> DAG:
                 task_id="review_challenger", monitor=monitor, monitor_file=path
             )
             promoted = _promote_challenger(monitor)
-            asked_again = AskAgain(task_id="ask_again", monitor=monitor)
+            asked_again = _ask_again(monitor)
         judged >> reported >> registered >> [alerted, reviewed]
         judged >> [registered, alerted]
         reported >> alerted
@@ -225,38 +229,34 @@ def _promote_challenger(monitor: Monitor) -> Any:
     return promote_challenger()
 
 
-class AskAgain(TriggerDagRunOperator):
-    """Judge the window once more if the question has gone stale, so that a new one is asked.
-
-    Once for each version that has gone stale: the run is named after it.
-    """
-
-    def __init__(self, *, monitor: Monitor, **kwargs: Any) -> None:
-        super().__init__(
-            trigger_dag_id=dag_id_of(monitor),
-            trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
-            skip_when_already_exists=True,
-            logical_date=None,
-            # A worker waits for nothing here.
-            deferrable=False,
-            **kwargs,
-        )
-        self.monitor = monitor
-
-    def execute(self, context: Any) -> None:
+def _ask_again(monitor: Monitor) -> Any:
+    # Runs where there was a review, however it ended.
+    @task(trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
+    def ask_again(**context: Any) -> None:
+        """Judge the window once more if the question has gone stale, so that a new one is asked."""
         ti = context["ti"]
-        reviewed = ti.xcom_pull(task_ids="review_challenger") or {}
-        stale = STALE in (
-            reviewed.get(STATUS),
-            ti.xcom_pull(task_ids="promote_challenger", key=STATUS),
-        )
-        if not stale:
+        reviewed = ti.xcom_pull(task_ids="review_challenger")
+        promoted = ti.xcom_pull(task_ids="promote_challenger", key=STATUS)
+        if STALE not in (reviewed[STATUS], promoted):
             raise AirflowSkipException("The question was answered, or closed for good.")
-        interval = _interval(self.monitor, context)
-        self.conf = {"window": f"{interval.start.isoformat()}/{interval.end.isoformat()}"}
-        self.trigger_run_id = f"again__{interval.id}__after_version_{reviewed['version']}"
-        self.log.info("ask_again: %s", self.trigger_run_id)
-        super().execute(context)
+        interval = _interval(monitor, context)
+        # Once for each version that has gone stale: the run is named after it. What Airflow's own
+        # operator for this imports is more than all else that is parsed here.
+        raise DagRunTriggerException(
+            trigger_dag_id=dag_id_of(monitor),
+            dag_run_id=f"again__{interval.id}__after_version_{reviewed['version']}",
+            conf={"window": f"{interval.start.isoformat()}/{interval.end.isoformat()}"},
+            logical_date=None,
+            reset_dag_run=False,
+            skip_when_already_exists=True,
+            wait_for_completion=False,
+            allowed_states=[],
+            failed_states=[],
+            poke_interval=60,
+            deferrable=False,
+        )
+
+    return ask_again()
 
 
 def _run_id(ti: Any) -> str:

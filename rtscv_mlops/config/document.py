@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+from yaml.composer import Composer
+from yaml.resolver import Resolver
 
 MAX_DEPTH = 12
 MAX_VALUES = 25_000
@@ -94,6 +96,14 @@ def read_document(text: str) -> Document:
 
 def _compose(text: str) -> yaml.Node | None:
     try:
+        return _FastLoader(text).get_single_node()
+    except (yaml.YAMLError, ValueError, OverflowError):
+        # What is wrong is said in PyYAML's own words, which are better than those of libyaml.
+        return _compose_slowly(text)
+
+
+def _compose_slowly(text: str) -> yaml.Node | None:
+    try:
         return _ShallowLoader(text).get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -114,14 +124,14 @@ def _in_plain_words(error: yaml.MarkedYAMLError) -> str:
     return f"is not YAML: {', '.join(filter(None, (error.context, problem)))}"
 
 
-class _ShallowLoader(yaml.SafeLoader):
+class _Shallow(Composer):
     """Composes nodes without tags, neither deeper nor more than a monitor can be."""
 
     depth = 0
     nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event = self.peek_event()  # type: ignore[no-untyped-call]
+        event = self.peek_event()  # type: ignore[attr-defined]
         problem = self._problem(event)
         if problem:
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
@@ -137,6 +147,25 @@ class _ShallowLoader(yaml.SafeLoader):
         if self.depth > MAX_DEPTH:
             return f"nested more than {MAX_DEPTH} deep"
         return f"more than {MAX_VALUES} values" if self.nodes > 2 * MAX_VALUES else None
+
+
+class _ShallowLoader(_Shallow, yaml.SafeLoader):
+    """Written in Python: explains well what is wrong."""
+
+
+if yaml.__with_libyaml__:
+    from yaml.cyaml import CParser  # type: ignore[attr-defined]
+
+    class _FastLoader(_Shallow, Resolver, CParser):
+        """Reads events by libyaml: Airflow reads every monitor each time it parses its DAGs."""
+
+        def __init__(self, text: str) -> None:
+            CParser.__init__(self, text)
+            Composer.__init__(self)
+            Resolver.__init__(self)
+
+else:
+    _FastLoader = _ShallowLoader  # type: ignore[misc, assignment]
 
 
 class _Reading:
