@@ -1,0 +1,417 @@
+"""The pages in a real Airflow: who may see what, what they say, and how a decision gets through."""
+
+import json
+import os
+import re
+import shutil
+from datetime import date, timedelta
+from html.parser import HTMLParser
+
+import pytest
+import requests
+
+from rtscv_mlops import pipeline, registry
+from rtscv_mlops.config import load_monitor
+from rtscv_mlops.facts import ClassComparison, ClusterCard, TellingFeature
+from rtscv_mlops.pipeline import overview, question_id
+from rtscv_mlops.pipeline.stages import read_facts, write_facts
+from rtscv_mlops.registry import WindowRun
+from tests.airflow_site import ROLES, airflow_site
+from tests.deployments import EMPTY, MODEL, MOVED, NEW, QUIET, deployed, judged_copy
+
+pytestmark = pytest.mark.slow
+
+DAG, THORNY_DAG = "rtscv__leaves", "rtscv__thorns"
+DAG_RUN, CONF_RUN, IDLE_RUN = "manual__2026-01-08T00:00:00+00:00", "by_conf", "idle"
+HOSTILE = "<script>window.ran = 1</script><img src=x onerror='window.ran = 2'>"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+ROUTES = """
+import json
+from rtscv_mlops.airflow.plugin import PAGES
+routes = PAGES["app"].routes
+table = [[r.path, type(r).__name__, sorted(getattr(r, "methods", "?"))] for r in routes]
+print(json.dumps(table))
+"""
+
+
+@pytest.fixture(scope="module")
+def leaves(tmp_path_factory):
+    """A deployment of which each day was judged, and whose challenger waits."""
+    return judged_copy(tmp_path_factory.mktemp("leaves"))
+
+
+@pytest.fixture(scope="module")
+def thorns(tmp_path_factory):
+    """A deployment whose data and reviewer wrote script wherever they could."""
+    deployment = deployed(tmp_path_factory.mktemp("thorns"))
+    monitor = deployment.monitor("thorns")
+    version = deployment.run(NEW, monitor).version
+    run = WindowRun(deployment.client, deployment.runs(NEW, "thorns")[0].run_id)
+    write_facts(run, hostile_facts(read_facts(run)))
+    pipeline.review_challenger(
+        monitor, version, approve=False, reviewer=HOSTILE, reason=f"Not {HOSTILE}"
+    )
+    return deployment
+
+
+def hostile_facts(facts):
+    """Put script into every text that comes from data."""
+    feature = TellingFeature(name=HOSTILE, here=HOSTILE, known=HOSTILE, effect=1.0)
+    card = ClusterCard(
+        number=1,
+        size=40,
+        share=1.0,
+        quality=0.5,
+        called={HOSTILE: 1.0},
+        confidence=0.5,
+        features=(feature,),
+        exemplars=({HOSTILE: HOSTILE},),
+    )
+    known = ClassComparison(label=HOSTILE, rows=80, champion=1.0, challenger=0.9, unknown=0.1)
+    return facts.model_copy(
+        update={
+            "headline": HOSTILE,
+            "findings": (HOSTILE,),
+            "clusters": (card,),
+            "comparison": facts.comparison.model_copy(update={"classes": (known,)}),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory, leaves, thorns):
+    """Airflow with four monitors: two that work, one that cannot be read, one without MLflow."""
+    with airflow_site(tmp_path_factory.mktemp("airflow")) as site:
+        for deployment, name in ((leaves, "leaves"), (thorns, "thorns")):
+            text = deployment.write_monitor(name).read_text()
+            text = text.replace("path: windows/", f"path: {deployment.folder}/windows/")
+            (site.monitors / f"{name}.yaml").write_text(text)
+        (site.monitors / "broken.yaml").write_text("model:\n  nam: leaves\n")
+        (site.monitors / "absent.yaml").write_text(
+            "model:\n  name: moss\n  tracking_uri: http://127.0.0.1:9\n"
+            "source:\n  path: moss/\n  timestamp: seen_at\n"
+        )
+        site.ask(
+            question(DAG_RUN, waiting_question(leaves)),
+            question(CONF_RUN, "another question", conf={"window": EMPTY}, day=QUIET),
+            question(IDLE_RUN, "another question", day="2026-03-01"),
+        )
+        yield site
+
+
+def waiting_question(deployment):
+    return question_id(registry.challenger(deployment.client, MODEL))
+
+
+def question(run_id, asked, day=NEW, conf=None):
+    """A DAG run of a day whose task asks something."""
+    end = date.fromisoformat(day) + timedelta(days=1)
+    return {
+        "dag_id": DAG,
+        "run_id": run_id,
+        "start": f"{day}T00:00:00+00:00",
+        "end": f"{end}T00:00:00+00:00",
+        "conf": conf or {},
+        "params": {"question": {"value": asked, "schema": {}}, "reason": {"value": None}},
+    }
+
+
+@pytest.fixture(scope="module")
+def runs(leaves):
+    """The run of each day."""
+    return {day: leaves.runs(day)[0].run_id for day in (QUIET, MOVED, NEW, EMPTY)}
+
+
+@pytest.fixture(scope="module")
+def paths(site, runs):
+    """Every address of the app that answers, made from its own table of routes."""
+    filled = {"dag_id": DAG, "run_id": runs[NEW], "dag_run_id": DAG_RUN, "name": "page.css"}
+    table = json.loads(site.run("-c", ROUTES).splitlines()[-1])
+    assert {kind for _, kind, _ in table} == {"APIRoute"}, "a mount escapes the guard of the app"
+    assert {tuple(methods) for *_, methods in table} == {("GET",)}
+    return [f"/rtscv{path.format(**filled)}" for path, *_ in table]
+
+
+def window(run_id, dag_id=DAG):
+    return f"/rtscv/dags/{dag_id}/windows/{run_id}"
+
+
+def test_nobody_sees_a_page_without_login(site, paths):
+    """Every route of the table refuses who is not logged in, and who shows a wrong token."""
+    assert len(paths) >= 5
+    for path in paths:
+        forged = requests.get(f"{site.address}{path}", cookies={"_token": "x.y.z"}, timeout=30)
+
+        assert site.get(path, user=None).status_code == 401, path
+        assert forged.status_code == 403, path
+
+
+@pytest.mark.parametrize("user", ROLES)
+def test_every_role_reads_and_none_writes(site, paths, user):
+    """Each role sees each page; no address takes anything but GET."""
+    for path in paths:
+        assert site.get(path, user).status_code == 200, path
+        for method in ("POST", "PUT", "PATCH", "DELETE"):
+            assert site.get(path, user, method).status_code == 405, path
+
+
+@pytest.mark.parametrize("name", ["docs", "redoc", "openapi.json", "static/../app.py", "static/x"])
+def test_there_is_no_other_page(site, name):
+    """No page describes the app, and no file but those of the page is sent."""
+    assert site.get(f"/rtscv/{name}", "ada").status_code == 404
+
+
+def test_a_page_may_run_its_own_script_only(site, runs):
+    """Pages may load what this server sends, may be framed by it alone, and are not kept."""
+    headers = site.get(window(runs[NEW])).headers
+
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+    assert "unsafe-inline" not in policy
+    assert "frame-ancestors 'self'" in policy
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == "same-origin"
+    assert headers["Cache-Control"] == "no-store"
+
+
+def test_a_report_is_sent_into_a_sandbox(site, runs, leaves):
+    """The report is the sealed file, with a policy that keeps its script from everything."""
+    answer = site.get(f"{window(runs[NEW])}/report", "vic")
+
+    assert answer.headers["Content-Security-Policy"] == (
+        "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
+        "style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+    )
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    monitor = load_monitor(leaves.folder / "leaves.yaml")
+    assert answer.content == overview.read_report(monitor, runs[NEW])
+
+
+def test_a_report_that_was_changed_is_refused(site, thorns):
+    """A report that is not the one written with the verdict is not shown to a reviewer."""
+    run = thorns.runs(NEW, "thorns")[0]
+    held = WindowRun(thorns.client, run.run_id)
+    held.write_text("report.html", "<p>All is well</p>")
+
+    answer = site.get(f"{window(run.run_id, THORNY_DAG)}/report")
+
+    assert answer.status_code == 502
+    assert "somebody changed the file" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("/rtscv/dags/rtscv__nobody/windows/x", "No monitor belongs to the DAG rtscv__nobody"),
+        ("/rtscv/dags/~/windows/x", "No monitor belongs to the DAG ~"),
+        (window("0" * 32), "has no window with the run"),
+        (f"{window('..%2f..%2fetc')}/report", "Not Found"),
+        (f"/rtscv/dags/{DAG}/runs/never", "has no run"),
+    ],
+)
+def test_what_is_not_there_is_said(site, path, sentence):
+    """An id that belongs to nothing gives 404 and a sentence, no trace."""
+    answer = site.get(path)
+
+    assert answer.status_code == 404
+    assert sentence in answer.text
+    assert "Traceback" not in answer.text
+
+
+def test_a_run_of_another_monitor_is_not_shown(site, thorns):
+    """The id of a run opens nothing under a DAG that it does not belong to."""
+    foreign = thorns.runs(NEW, "thorns")[0].run_id
+
+    assert site.get(window(foreign)).status_code == 404
+    assert site.get(f"{window(foreign)}/report").status_code == 404
+
+
+def test_what_waits_comes_first_and_what_is_broken_is_said(site):
+    """One page shows all monitors; neither a bad file nor a dead MLflow takes the others down."""
+    page = site.get("/rtscv/", "vic").text
+
+    names = re.findall(r'<h2 id="monitor-\d+">(\w+)</h2>', page)
+    assert names == ["leaves", "absent", "broken", "thorns"]
+    assert "1 review waiting" in page
+    assert "did you mean name?" in page
+    assert "MLflow could not read the aliases of &#39;moss&#39;" in page
+
+
+def test_what_was_not_assessed_is_neither_zero_nor_healthy(site, runs):
+    """A window without a verdict is hatched on the timeline, and has no number on its page."""
+    index, page = site.get("/rtscv/").text, site.get(window(runs[EMPTY])).text
+
+    (mark,) = re.findall(rf'<a class="mark (\w+)" href="[^"]*{runs[EMPTY]}"', index)
+    assert mark == "unassessed"
+    assert f'{EMPTY}: Not assessed: empty window"' in index
+    assert "Not assessed: empty window" in page
+    assert "neither that all is well" in page
+    assert 'class="tile' not in page
+    assert "badge quiet" not in page
+
+
+def test_a_reviewer_sees_what_to_decide_on(site, runs):
+    """The page of a window holds the finding, its groups, both models, and the report."""
+    page = text_of(site.get(window(runs[NEW])).text)
+
+    for words in (
+        "of this window belongs to something the model was never taught",
+        "Unknown share",
+        "Group 1",
+        "The champion called them",
+        "Champion against challenger",
+        "May version 2 serve in place of version 1?",
+        "Approve makes version 2 the champion",
+    ):
+        assert words in page
+
+
+def test_only_who_may_answer_gets_the_form(site, runs):
+    """A viewer reads why there is no form; the others get one that is bound to what they saw."""
+    page = {user: site.get(window(runs[NEW]), user).text for user in ROLES}
+
+    assert "data-answer-to" not in page["vic"]
+    assert "You may look at this, and not decide" in page["vic"]
+    for user in ("ann", "otto", "ada"):
+        assert (
+            f'data-answer-to="/api/v2/dags/{DAG}/dagRuns/manual__2026-01-08T00%3A00%3A00%2B00%3A00'
+            '/taskInstances/review_challenger/-1/hitlDetails"' in page[user]
+        )
+        assert 'data-question="version-2.champion-1.' in page[user]
+
+
+def test_the_tab_of_a_dag_run_shows_its_window(site):
+    """A DAG run leads to the window of its interval, or to the one that it was asked for."""
+    by_interval = site.get(f"/rtscv/dags/{DAG}/runs/{DAG_RUN}").text
+    by_conf = site.get(f"/rtscv/dags/{DAG}/runs/{CONF_RUN}").text
+    idle = site.get(f"/rtscv/dags/{DAG}/runs/{IDLE_RUN}").text
+
+    assert "was never taught" in by_interval
+    assert "data-answer-to" in by_interval
+    assert "Not assessed: empty window" in by_conf
+    assert "Nothing is known of the window 2026-03-01 yet" in idle
+
+
+def test_text_of_others_stays_text(site, thorns):
+    """Script in labels, columns, values, findings, names and reasons is shown, and never run."""
+    run_id = thorns.runs(NEW, "thorns")[0].run_id
+
+    page = site.get(window(run_id, THORNY_DAG)).text
+
+    assert "<script>window" not in page
+    assert "<img" not in page
+    assert page.count("&lt;script&gt;") >= 8
+    assert "rejected by &lt;script&gt;" in page
+    assert re.findall("<script[^>]*>", page) == ['<script src="/rtscv/static/page.js" defer>']
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """The machine's own Chromium."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = os.environ.get("RTSCV_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} found, RTSCV_BROWSER is not set")
+    with sync_api.sync_playwright() as playwright:
+        # Within a container the sandbox cannot start, and the pages are our own.
+        running = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def visitor(browser, site):
+    """Open pages as a user; what the browser complained of is in `complaints`."""
+    contexts = []
+
+    def visit(path, user="ann", **options):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        context.set_default_timeout(60_000)
+        cookie = {"name": "_token", "value": site.token(user), "url": site.address}
+        context.add_cookies([cookie])
+        page = context.new_page()
+        page.complaints = []
+        page.on("console", lambda said: page.complaints.append(said.text))
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        page.goto(f"{site.address}{path}")
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+
+
+def test_hostile_text_runs_nowhere_in_a_browser(visitor, thorns):
+    """A browser that shows the page runs none of it, and has nothing to complain of."""
+    page = visitor(window(thorns.runs(NEW, "thorns")[0].run_id, THORNY_DAG))
+
+    assert page.evaluate("window.ran") is None
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("width", [800, 1440])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_their_width(visitor, runs, width, scheme):
+    """Nothing is wider than the page, by day and by night, and the browser complains of nothing."""
+    options = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
+    for path in ("/rtscv/", window(runs[NEW])):
+        page = visitor(path, **options)
+
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.complaints == []
+
+
+def test_windows_can_be_reached_by_keyboard(visitor, runs):
+    """Each window of a timeline takes the focus, says what it is, and opens by Enter."""
+    page = visitor("/rtscv/")
+
+    marks = page.locator("a.mark")
+    marks.first.focus()
+    assert marks.first.get_attribute("aria-label") == f"{EMPTY}: Not assessed: empty window"
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**{window(runs[EMPTY])}")
+
+
+def test_a_decision_goes_to_airflow_as_the_user(visitor, site, runs, leaves):
+    """Approve sends option, reason and question to Airflow, which keeps who it was; once."""
+    early, late = visitor(window(runs[NEW])), visitor(window(runs[NEW]), "otto")
+
+    early.fill("#reason", f"Fig leaves. {HOSTILE}")
+    early.click("text=Approve")
+    early.wait_for_selector("#decision[data-settling]")
+    late.click("text=Reject")
+    late.wait_for_selector("#status.failed")
+
+    assert "Answered: ann chose Approve" in early.inner_text("#decision")
+    assert "Somebody has answered already" in late.inner_text("#status")
+    (kept,) = open_details(site, DAG_RUN)
+    assert kept["responded_by_user"]["name"] == "ann"
+    assert kept["chosen_options"] == ["Approve"]
+    assert kept["params_input"] == {
+        "reason": f"Fig leaves. {HOSTILE}",
+        "question": waiting_question(leaves),
+    }
+
+
+def open_details(site, dag_run_id):
+    path = f"/api/v2/dags/{DAG}/dagRuns/{dag_run_id.replace('+', '%2B')}/hitlDetails"
+    return site.get(path).json()["hitl_details"]
+
+
+class Text(HTMLParser):
+    """Collects what a page says."""
+
+    def __init__(self):
+        super().__init__()
+        self.said = []
+
+    def handle_data(self, data):
+        self.said.append(data)
+
+
+def text_of(page):
+    """What a reader of a page reads, on one line."""
+    parser = Text()
+    parser.feed(page)
+    return " ".join("".join(parser.said).split())
