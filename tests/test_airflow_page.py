@@ -21,7 +21,9 @@ from tests.deployments import EMPTY, MODEL, MOVED, NEW, QUIET, deployed, judged_
 
 pytestmark = pytest.mark.slow
 
-DAG, THORNY_DAG = "rtscv__leaves", "rtscv__thorns"
+DAG, THORNY_DAG, ROOTS_DAG, STONES_DAG = (
+    f"rtscv__{name}" for name in ("leaves", "thorns", "roots", "stones")
+)
 DAG_RUN, CONF_RUN, IDLE_RUN = "manual__2026-01-08T00:00:00+00:00", "by_conf", "idle"
 HOSTILE = "<script>window.ran = 1</script><img src=x onerror='window.ran = 2'>"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -54,6 +56,22 @@ def thorns(tmp_path_factory):
     return deployment
 
 
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory):
+    """A deployment whose challenger waits, and about which Airflow has not asked yet."""
+    deployment = deployed(tmp_path_factory.mktemp("roots"))
+    deployment.run(NEW, deployment.monitor("roots"))
+    return deployment
+
+
+@pytest.fixture(scope="module")
+def stones(tmp_path_factory):
+    """A deployment whose challenger is blocked."""
+    deployment = deployed(tmp_path_factory.mktemp("stones"))
+    deployment.run(NEW, deployment.monitor("stones", "review:\n  min_unknowns: 1000\n"))
+    return deployment
+
+
 def hostile_facts(facts):
     """Put script into every text that comes from data."""
     feature = TellingFeature(name=HOSTILE, here=HOSTILE, known=HOSTILE, effect=1.0)
@@ -82,10 +100,8 @@ def hostile_facts(facts):
 def site(tmp_path_factory, leaves, thorns):
     """Airflow with four monitors: two that work, one that cannot be read, one without MLflow."""
     with airflow_site(tmp_path_factory.mktemp("airflow")) as site:
-        for deployment, name in ((leaves, "leaves"), (thorns, "thorns")):
-            text = deployment.write_monitor(name).read_text()
-            text = text.replace("path: windows/", f"path: {deployment.folder}/windows/")
-            (site.monitors / f"{name}.yaml").write_text(text)
+        show(site, leaves, "leaves")
+        show(site, thorns, "thorns")
         (site.monitors / "broken.yaml").write_text("model:\n  nam: leaves\n")
         (site.monitors / "absent.yaml").write_text(
             "model:\n  name: moss\n  tracking_uri: http://127.0.0.1:9\n"
@@ -99,19 +115,27 @@ def site(tmp_path_factory, leaves, thorns):
         yield site
 
 
+def show(site, deployment, name):
+    """Let Airflow see a monitor of a deployment."""
+    text = deployment.write_monitor(name).read_text()
+    text = text.replace("path: windows/", f"path: {deployment.folder}/windows/")
+    (site.monitors / f"{name}.yaml").write_text(text)
+
+
 def waiting_question(deployment):
     return question_id(registry.challenger(deployment.client, MODEL))
 
 
-def question(run_id, asked, day=NEW, conf=None):
+def question(run_id, asked, day=NEW, conf=None, dag_id=DAG, reviewers=()):
     """A DAG run of a day whose task asks something."""
     end = date.fromisoformat(day) + timedelta(days=1)
     return {
-        "dag_id": DAG,
+        "dag_id": dag_id,
         "run_id": run_id,
         "start": f"{day}T00:00:00+00:00",
         "end": f"{end}T00:00:00+00:00",
         "conf": conf or {},
+        "reviewers": list(reviewers),
         "params": {"question": {"value": asked, "schema": {}}, "reason": {"value": None}},
     }
 
@@ -187,13 +211,19 @@ def test_a_report_is_sent_into_a_sandbox(site, runs, leaves):
     assert answer.content == overview.read_report(monitor, runs[NEW])
 
 
-def test_a_report_that_was_changed_is_refused(site, thorns):
-    """A report that is not the one written with the verdict is not shown to a reviewer."""
-    run = thorns.runs(NEW, "thorns")[0]
-    held = WindowRun(thorns.client, run.run_id)
-    held.write_text("report.html", "<p>All is well</p>")
+@pytest.fixture
+def changed_run(thorns, tmp_path):
+    """A run whose report somebody has replaced, until the end of the test."""
+    run = WindowRun(thorns.client, thorns.runs(NEW, "thorns")[0].run_id)
+    report = run.download("report.html", tmp_path).read_text()
+    run.write_text("report.html", "<p>All is well</p>")
+    yield run.run_id
+    run.write_text("report.html", report)
 
-    answer = site.get(f"{window(run.run_id, THORNY_DAG)}/report")
+
+def test_a_report_that_was_changed_is_refused(site, changed_run):
+    """A report that is not the one written with the verdict is not shown to a reviewer."""
+    answer = site.get(f"{window(changed_run, THORNY_DAG)}/report")
 
     assert answer.status_code == 502
     assert "somebody changed the file" in answer.text
@@ -230,9 +260,9 @@ def test_what_waits_comes_first_and_what_is_broken_is_said(site):
     """One page shows all monitors; neither a bad file nor a dead MLflow takes the others down."""
     page = site.get("/rtscv/", "vic").text
 
-    names = re.findall(r'<h2 id="monitor-\d+">(\w+)</h2>', page)
+    names = re.findall(r'<h2 id="monitor-\d+">(leaves|absent|broken|thorns)</h2>', page)
     assert names == ["leaves", "absent", "broken", "thorns"]
-    assert "1 review waiting" in page
+    assert re.search(r"<strong>\d reviews? waiting</strong>", page)
     assert "did you mean name?" in page
     assert "MLflow could not read the aliases of &#39;moss&#39;" in page
 
@@ -278,6 +308,40 @@ def test_only_who_may_answer_gets_the_form(site, runs):
             '/taskInstances/review_challenger/-1/hitlDetails"' in page[user]
         )
         assert 'data-question="version-2.champion-1.' in page[user]
+
+
+def test_a_form_needs_a_question_about_this_version_to_this_user(site, roots):
+    """Without a question, with one about something else, or for others, there is a sentence."""
+    show(site, roots, "roots")
+    path = window(roots.runs(NEW, "roots")[0].run_id, ROOTS_DAG)
+
+    not_asked = site.get(path).text
+    site.ask(question("early", "version-9.champion-1.none.none", dag_id=ROOTS_DAG))
+    changed = site.get(path).text
+    asked = waiting_question(roots)
+    site.ask(question("late", asked, "2026-01-08", dag_id=ROOTS_DAG, reviewers=["ada"]))
+    for_others, for_ada = site.get(path, "ann").text, site.get(path, "ada").text
+
+    assert "Airflow does not ask about this version" in not_asked
+    assert "rtscv-mlops review approve roots.yaml --version 2" in not_asked
+    assert "the question has changed. Reload the page" in text_of(changed)
+    assert "Only the named reviewers may decide on this: ada." in for_others
+    assert "data-answer-to" not in not_asked + changed + for_others
+    assert f'data-question="{asked}"' in for_ada
+
+
+def test_what_is_blocked_cannot_be_approved(site, stones):
+    """A blocked challenger says why, and has no form, though Airflow asks about it."""
+    show(site, stones, "stones")
+    run = stones.runs(NEW, "stones")[0]
+    (version,) = stones.versions(NEW)
+    site.ask(question("asked", question_id(version), dag_id=STONES_DAG))
+
+    page = site.get(window(run.run_id, STONES_DAG), "ada").text
+
+    assert "Version 2 is blocked and cannot be approved" in page
+    assert "fewer than the 1000 that review.min_unknowns asks for" in page
+    assert "data-answer-to" not in page
 
 
 def test_the_tab_of_a_dag_run_shows_its_window(site):
