@@ -17,7 +17,6 @@ from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.pipeline.review import Answer, find_answer, question_id
 from rtscv_mlops.pipeline.stages import REPORT, VERDICT, read_facts
 from rtscv_mlops.registry import History, MlflowClient, RunSummary, VersionSummary, WindowRun, tags
-from rtscv_mlops.review import ReviewStatus
 from rtscv_mlops.window import Interval
 
 NO_RUN = "no_run"
@@ -173,12 +172,6 @@ def _version_of(client: MlflowClient, model: str, run: RunSummary) -> VersionSum
     """Return the challenger that a window made; None also if somebody has deleted it."""
     found = registry.find_versions(client, model)
     return next((one for one in found if one.run_id == run.run_id), None)
-
-
-def is_waiting(page: WindowPage) -> bool:
-    """Tell whether a person may still decide on the window's challenger."""
-    pending = page.version is not None and page.version.review == ReviewStatus.PENDING
-    return pending and page.answer is None
 
 
 def read_report(monitor: Monitor, run_id: str) -> bytes:

@@ -29,7 +29,7 @@ from rtscv_mlops.airflow.page.security import GetUserDep
 from rtscv_mlops.airflow.page.words import window_label
 from rtscv_mlops.config import Monitor, read_monitors
 from rtscv_mlops.errors import RtscvError
-from rtscv_mlops.review import number, percent, plain, probability, rate
+from rtscv_mlops.review import number, percent, plain
 
 PREFIX_OF_PAGES = "/rtscv"
 PAGE_HEADERS = {
@@ -244,7 +244,6 @@ def _templates() -> Environment:
         "columns": views.exemplar_columns,
         "segment": lambda text: quote(str(text), safe=""),
     }
-    found.globals |= {"probability": probability, "rate": rate}
     return found
 
 

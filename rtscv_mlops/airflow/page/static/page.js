@@ -86,7 +86,17 @@ if (document.querySelector("#decision[data-settling]")) {
   say("Waiting for the record …");
   window.setTimeout(() => waitForRecord(PATIENCE), PAUSE);
 }
-// Within Airflow's frame a link cannot open a window, so its address is shown to be copied.
+// Within Airflow's frame a link cannot open a window: its address is shown, and copied on a click.
 if (window.self !== window.top) {
   document.documentElement.classList.add("framed");
+  document.querySelectorAll(".links a").forEach((link) => {
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      const copied = navigator.clipboard ? navigator.clipboard.writeText(link.href) : Promise.reject();
+      copied.then(
+        () => { link.nextElementSibling.textContent = `Copied: ${link.href}`; },
+        () => window.getSelection().selectAllChildren(link.nextElementSibling),
+      );
+    });
+  });
 }
