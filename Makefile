@@ -51,7 +51,7 @@ boundaries: install ## Draw the decision boundaries that README.md shows
 	$(PY) -m examples.boundaries
 
 test: install ## Run the fast tests
-	$(PY) -m pytest -m "not slow" -n 2 $(ARGS)
+	$(PY) -m pytest -m "not slow" -n 2 --dist loadgroup $(ARGS)
 
 # Exit code 5 says that no test is marked slow yet, which is no failure.
 test-slow: install ## Run the slow tests

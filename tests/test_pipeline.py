@@ -72,10 +72,16 @@ def test_an_assessed_window_can_be_looked_into(deployment, day):
     assert stored.data.params["seed"] == "0"
     assert stored.data.params["alpha"] == "0.01"
     inputs = {entry.dataset.name: entry for entry in stored.inputs.dataset_inputs}
-    assert set(inputs) == {"window", "training"}
+    # Only where there is a challenger, there is something that it was fitted on.
+    fitted_on = {"training": "training"} if day == NEW else {}
     assert all(entry.dataset.digest for entry in inputs.values())
-    contexts = {tag.value for entry in inputs.values() for tag in entry.tags}
-    assert contexts == {"deployment", "training"}
+    contexts = {
+        name: tag.value
+        for name, entry in inputs.items()
+        for tag in entry.tags
+        if tag.key == "mlflow.data.context"
+    }
+    assert contexts == {"window": "deployment", "reference": "reference", **fitted_on}
     assert read_facts(run).digest.startswith(inputs["window"].dataset.digest)
     assert {"verdict.json", "report.html", "evidence.npz"} <= run.list_artifacts()
 

@@ -69,7 +69,7 @@ def tell(stack: Stack, console: Console) -> None:
             for name, role in ROLES.items()
         ),
         "",
-        "The first window is judged in about a minute, all fourteen in about ten. Ctrl-C stops all.",
+        "The first window is judged in about a minute, the last in about ten. Ctrl-C stops all.",
     ]
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -231,7 +231,7 @@ def _promote_challenger(monitor: Monitor) -> Any:
 
 def _ask_again(monitor: Monitor) -> Any:
     # Runs where there was a review, however it ended.
-    @task(trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
+    @task(trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
     def ask_again(**context: Any) -> None:
         """Judge the window once more if the question has gone stale, so that a new one is asked."""
         ti = context["ti"]

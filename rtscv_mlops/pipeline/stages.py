@@ -257,7 +257,7 @@ def _log_inputs(taken: Taken, training: Training) -> None:
         profile={"num_rows": window.rows, "sampled": len(window.sample)},
     )
     taken.run.log_dataset(
-        "training",
+        "reference",
         "reference",
         source=training.source,
         digest=training.digest,

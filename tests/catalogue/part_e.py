@@ -90,9 +90,9 @@ def meanwhile(bench: Bench, act: Any) -> None:
     bench.log_champion(GaussianNB(), *numbers())
     bench.put(traffic(160, new=40))
 
-    def report_is_written(taken: Any, done: Any) -> Any:
+    def report_is_written(monitor: Any, window_run: Any, facts: Any, evidence: Any) -> Any:
         act(bench.client, bench.name)
-        return done.facts
+        return facts
 
     bench.patch.setattr(run, "write_report", report_is_written)
 

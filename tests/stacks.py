@@ -1,0 +1,165 @@
+"""A real Airflow with a real MLflow for tests, and what people do there by its API."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from mlflow.tracking import MlflowClient
+
+from rtscv_mlops.config import Monitor, load_monitor
+from rtscv_mlops.demo import MODEL, make_days, prepare
+from tools.stack import Stack
+
+DAG_ID = "rtscv__digits"
+TASKS = (
+    *("rectify_window", "write_report", "register_challenger", "raise_alert"),
+    *("review_challenger", "promote_challenger", "ask_again"),
+)
+TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+FIRST = TODAY - timedelta(days=14)
+"""First day of the demo's fortnight: five quiet days, four of drift, five with hidden digits."""
+
+SETTINGS = """\
+airflow:
+  schedule: 0 0 * * *
+  start: {start:%Y-%m-%d}
+  catchup: {catchup}
+  poll: 1s
+  retry_delay: 2s
+  retries: 1
+{more}"""
+
+
+@contextmanager
+def running(
+    stack: Stack, *, start: datetime, catchup: bool = True, more: str = ""
+) -> Iterator[Any]:
+    """Run a stack that watches the demo's model; stop it and all it started in the end."""
+    try:
+        stack.prepare()
+        stack.start_mlflow()
+        told = SETTINGS.format(start=start, catchup=str(catchup).lower(), more=more)
+        prepare(stack.monitors, list(make_days(FIRST)), stack.mlflow, told)
+        stack.start_airflow()
+        yield stack
+    finally:
+        stack.stop()
+
+
+def monitor_of(stack: Stack) -> Monitor:
+    """Return the demo's monitor."""
+    return load_monitor(stack.monitors / "digits.yaml")
+
+
+def client_of(stack: Stack) -> MlflowClient:
+    """Return a client of the stack's MLflow."""
+    return MlflowClient(stack.mlflow, stack.mlflow)
+
+
+def aliases(stack: Stack) -> dict[str, str]:
+    """Return the version behind each alias of the demo's model."""
+    found = client_of(stack).get_registered_model(MODEL).aliases
+    return {alias: str(version) for alias, version in found.items()}
+
+
+def wait_until(true: Callable[[], Any], what: str, stack: Stack, seconds: float = 240) -> Any:
+    """Return what becomes true; say what Airflow knows if it does not."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := true():
+            return found
+        time.sleep(1)
+    raise AssertionError(f"{what}: not in {seconds} s.\n{tell(stack)}")
+
+
+def tell(stack: Stack) -> str:
+    """Return what became of every task."""
+    found = stack.call("ada", "GET", "/dags/~/dagRuns/~/taskInstances?limit=200").json()
+    tasks = found.get("task_instances", [])
+    lines = sorted(f"{one['dag_run_id']} {one['task_id']} {one['state']}" for one in tasks)
+    return "\n".join([*lines, stack.last_words("scheduler", 15)])
+
+
+def states(stack: Stack, run_id: str, dag_id: str = DAG_ID) -> dict[str, str]:
+    """Return the state of each task of a run."""
+    answer = stack.call("ada", "GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances").json()
+    return {one["task_id"]: one["state"] for one in answer.get("task_instances", [])}
+
+
+def runs(stack: Stack, dag_id: str = DAG_ID) -> dict[str, str]:
+    """Return the state of each run, oldest first."""
+    answer = stack.call("ada", "GET", f"/dags/{dag_id}/dagRuns?limit=100&order_by=run_after").json()
+    return {one["dag_run_id"]: one["state"] for one in answer.get("dag_runs", [])}
+
+
+def questions(stack: Stack, user: str = "vic") -> list[dict[str, Any]]:
+    """Return the questions that wait for an answer."""
+    asked = stack.call(
+        user, "GET", "/dags/~/dagRuns/~/hitlDetails?response_received=false&order_by=-created_at"
+    ).json()["hitl_details"]
+    return [one for one in asked if one["task_instance"]["state"] == "deferred"]
+
+
+def wait_for_question(stack: Stack, subject: str = "") -> dict[str, Any]:
+    """Wait for a question whose subject has these words."""
+    return wait_until(
+        lambda: next((one for one in questions(stack) if subject in one["subject"]), None),
+        f"a question about {subject or 'anything'}",
+        stack,
+    )
+
+
+def answer(stack: Stack, user: str, asked: dict[str, Any], option: str, **words: str) -> int:
+    """Answer a question; return the status of the response."""
+    ti = asked["task_instance"]
+    place = f"/dags/{ti['dag_id']}/dagRuns/{ti['dag_run_id']}/taskInstances/{ti['task_id']}/-1"
+    body = {"chosen_options": [option], "params_input": words}
+    return stack.call(user, "PATCH", f"{place}/hitlDetails", json=body).status_code
+
+
+def trigger(stack: Stack, run_id: str, **conf: str) -> None:
+    """Trigger a run without a data interval, as a REST client does."""
+    body = {"logical_date": None, "dag_run_id": run_id, "conf": conf}
+    done = stack.call("ann", "POST", f"/dags/{DAG_ID}/dagRuns", json=body)
+    assert done.ok, done.text
+
+
+def wait_for_run(stack: Stack, run_id: str) -> str:
+    """Wait until a run has ended; return how."""
+    return wait_until(
+        lambda: next(
+            (s for r, s in runs(stack).items() if r == run_id and s in ("success", "failed")), None
+        ),
+        f"the end of {run_id}",
+        stack,
+    )
+
+
+def clear(stack: Stack, run_id: str, task_id: str, downstream: bool = True) -> None:
+    """Clear a task, as a person does in the UI."""
+    body = {
+        "dry_run": False,
+        "task_ids": [task_id],
+        "dag_run_id": run_id,
+        "only_failed": False,
+        "include_downstream": downstream,
+    }
+    done = stack.call("otto", "POST", f"/dags/{DAG_ID}/clearTaskInstances", json=body)
+    assert done.ok, done.text
+
+
+def set_state(stack: Stack, run_id: str, task_id: str, state: str) -> None:
+    """Mark a task, as a person does in the UI."""
+    place = f"/dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/{task_id}"
+    done = stack.call("otto", "PATCH", place, json={"new_state": state})
+    assert done.ok, done.text
+
+
+def log_of(stack: Stack, run_id: str, task_id: str) -> str:
+    """Return the words of a task's last try."""
+    folder = Path(stack.folder, "airflow", "logs", f"dag_id={DAG_ID}", f"run_id={run_id}")
+    (*_, last) = sorted((folder / f"task_id={task_id}").glob("attempt=*.log"))
+    return last.read_text()

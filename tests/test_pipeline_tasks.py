@@ -1,0 +1,256 @@
+"""The stages by ids alone: what one process leaves, another goes on from; and the answer by tag."""
+
+from datetime import timedelta
+
+import pandas as pd
+import pytest
+
+from rtscv_mlops.alerts import Channel
+from rtscv_mlops.errors import ReviewError, ServiceError
+from rtscv_mlops.pipeline import (
+    ask_reviewer,
+    collect_answer,
+    find_answer,
+    list_challengers,
+    promote_challenger,
+    purge_windows,
+    question_id,
+    review_challenger,
+    roll_back,
+    run_window,
+    stages,
+    tasks,
+)
+from rtscv_mlops.pipeline.stages import read_facts
+from rtscv_mlops.registry import WindowRun, tags
+from rtscv_mlops.window import Interval
+from tests.deployments import EMPTY, MODEL, NEW, QUIET, deployed
+
+DAY = Interval.day(NEW)
+
+
+@pytest.fixture
+def deployment(tmp_path):
+    """A deployment of which no window was judged."""
+    return deployed(tmp_path)
+
+
+def by_ids(monitor, interval, **alert):
+    """Take a window through all stages, with nothing but ids between them."""
+    judged = tasks.rectify_window(monitor, interval)
+    tasks.write_report(monitor, judged.run_id)
+    version = tasks.register_challenger(monitor, judged.run_id) if judged.has_challenger else None
+    tasks.raise_alert(monitor, judged.run_id, **alert)
+    return judged, version
+
+
+def test_ids_are_enough(deployment):
+    """The result is that of one process, to the report's last byte; no rows are left behind."""
+    monitor = deployment.monitor()
+    taken = stages.take_window(monitor, DAY)
+    done = stages.rectify_window(taken)
+    stages.write_report(monitor, taken.run, done.facts, done.evidence)
+    in_one_process = taken.run.tags()[tags.REPORT_SHA256]
+
+    found, version = by_ids(monitor, DAY)
+
+    run = WindowRun(deployment.client, found.run_id)
+    assert found.run_id == taken.run.run_id
+    assert (found.verdict, version) == ("unknowns", "2")
+    assert run.tags()[tags.REPORT_SHA256] == in_one_process
+    assert run.is_complete
+    assert run.list_artifacts("handed_over") == set()
+    assert deployment.aliases() == {"champion": "1", "challenger": "2"}
+
+
+def test_stages_done_again_leave_one_effect(deployment):
+    """A second and third time finds what the first left; nobody is told twice."""
+    monitor, told = deployment.monitor(), []
+    channels = (Channel("test", lambda alert: str(told.append(alert.subject))),)
+
+    first = by_ids(monitor, DAY, channels=channels)
+    again = [by_ids(monitor, DAY, channels=channels) for _ in range(2)]
+
+    results = [(judged.run_id, judged.verdict, version) for judged, version in (first, *again)]
+    assert len(set(results)) == 1
+    assert len(told) == 1
+    assert [one.version for one in list_challengers(monitor)] == ["2"]
+
+
+def test_a_quiet_window_has_no_challenger(deployment):
+    """Nothing is registered, and the run is closed."""
+    found, version = by_ids(deployment.monitor(), Interval.day(QUIET))
+
+    assert (found.verdict, found.has_challenger, version) == ("no_change", False, None)
+    assert WindowRun(deployment.client, found.run_id).is_complete
+
+
+def test_what_cannot_be_judged_is_recorded(deployment):
+    """An empty window has a run that says so, is not closed, and can be tried again."""
+    monitor = deployment.monitor()
+
+    found = tasks.rectify_window(monitor, Interval.day(EMPTY))
+    tasks.raise_alert(monitor, found.run_id)
+
+    assert not found.assessed
+    assert found.code == "empty_window"
+    run = WindowRun(deployment.client, found.run_id)
+    assert run.tags()[tags.VERDICT] == "not_assessed:empty_window"
+    assert not run.is_complete
+    assert tasks.rectify_window(monitor, Interval.day(EMPTY)).run_id == found.run_id
+
+
+def test_a_report_that_failed_loses_no_verdict(deployment):
+    """The version is offered without it, and the facts say that it is missing."""
+    monitor = deployment.monitor()
+    found = tasks.rectify_window(monitor, DAY)
+
+    version = tasks.register_challenger(monitor, found.run_id)
+    tasks.raise_alert(monitor, found.run_id)
+
+    run = WindowRun(deployment.client, found.run_id)
+    assert tasks.NO_REPORT in read_facts(run).findings
+    assert run.is_complete
+    assert (
+        review_challenger(monitor, version, approve=True, reviewer="ada", reason="").review
+        == "approved"
+    )
+    assert tasks.write_report(monitor, found.run_id)
+
+
+def test_a_report_needs_rows(deployment):
+    """Where the rows are gone and there is no report, the sentence says what to clear."""
+    monitor = deployment.monitor()
+    found = tasks.rectify_window(monitor, DAY)
+    WindowRun(deployment.client, found.run_id).delete_artifacts("handed_over")
+
+    with pytest.raises(ServiceError, match="Clear rectify_window"):
+        tasks.write_report(monitor, found.run_id)
+
+
+def test_rows_that_were_handed_over_can_be_purged(deployment):
+    """Rows that a killed stage left, and those of a version that has no alias, go by purge."""
+    monitor = deployment.monitor()
+    found = tasks.rectify_window(monitor, DAY)
+
+    (purged,) = purge_windows(monitor, DAY.end + timedelta(days=1))
+
+    assert {"handed_over", "training", "unknowns.parquet"} <= set(purged.removed)
+    left = [file.name for file in (deployment.folder / "mlartifacts").rglob("*.parquet")]
+    assert not {"window.parquet", "unknowns.parquet"} & set(left)
+    assert found.verdict == "unknowns"
+
+
+# -- after the promotion
+
+
+def test_a_promoted_challenger_is_watched(deployment):
+    """The window that held unknowns is quiet for the model that was taught them."""
+    monitor = deployment.monitor()
+    first = run_window(monitor, DAY)
+    review_challenger(monitor, first.version, approve=True, reviewer="ada", reason="")
+    promote_challenger(monitor, first.version)
+
+    again = run_window(monitor, DAY)
+
+    assert again.facts.verdict == "no_change", again.facts.headline
+    assert again.facts.champion_version == first.version
+    assert again.facts.unknown_label == "unknown_2"
+    purge_windows(monitor, DAY.end)
+    assert run_window(monitor, Interval.day(QUIET)).facts.verdict == "no_change"
+    assert roll_back(monitor, "ada", "") == "1"
+
+
+def test_rows_that_may_not_leave_are_not_kept(deployment):
+    """With report.columns the challenger's rows stay in the source, and the facts say so."""
+    outcome = run_window(deployment.monitor(more="report:\n  columns: [length]\n"), DAY)
+
+    assert any("is not kept" in one or "are not kept" in one for one in outcome.facts.findings)
+    for file in (deployment.folder / "mlartifacts").rglob("*.parquet"):
+        if outcome.run_id in str(file):
+            assert "veins" not in pd.read_parquet(file).columns
+
+
+# -- answers
+
+
+@pytest.fixture
+def offered(deployment):
+    """A monitor whose challenger waits, and the version."""
+    monitor = deployment.monitor()
+    return monitor, str(run_window(monitor, DAY).version)
+
+
+def say(deployment, version, **said):
+    for name, text in said.items():
+        deployment.client.set_model_version_tag(MODEL, version, f"rtscv.{name}", text)
+
+
+def test_a_review_waits(offered):
+    """Without an answer there is none."""
+    assert find_answer(*offered) is None
+    assert collect_answer(*offered) is None
+
+
+@pytest.mark.parametrize(("said", "review"), [(" Approved", "approved"), ("rejected", "rejected")])
+def test_a_tag_is_an_answer(deployment, offered, said, review):
+    """What the tag says is recorded with who and why, and promoted only by the stage for that."""
+    monitor, version = offered
+    say(deployment, version, reviewer="mara", reason="seen", review=said)
+
+    answer = collect_answer(monitor, version)
+
+    assert (answer.status, answer.who, answer.reason) == (review, "mara", "seen")
+    (found,) = list_challengers(monitor)
+    assert (found.review, found.reviewer, found.reason) == (review, "mara", "seen")
+    assert deployment.aliases() == {"champion": "1"}
+
+
+def test_a_tag_without_a_name_says_so(deployment, offered):
+    """Whoever answers by tag and does not say who is recorded as somebody."""
+    monitor, version = offered
+    say(deployment, version, review="rejected")
+
+    assert collect_answer(monitor, version).who == "somebody in the MLflow registry"
+
+
+def test_a_moved_champion_makes_the_question_stale(deployment, offered):
+    """Also where a tag says yes: nothing is promoted, and the review is closed for good."""
+    monitor, version = offered
+    deployment.client.copy_model_version(f"models:/{MODEL}/1", MODEL)
+    deployment.client.set_registered_model_alias(MODEL, "champion", "3")
+    say(deployment, version, review="approved")
+
+    answer = collect_answer(monitor, version)
+
+    assert answer.status == "stale"
+    assert "The champion is version 3, and version 1 when this was asked" in answer.reason
+    assert [one.review for one in list_challengers(monitor)] == ["stale"]
+    with pytest.raises(ReviewError, match="is stale: The champion is version 3"):
+        review_challenger(monitor, version, approve=True, reviewer="ada", reason="")
+    with pytest.raises(ReviewError, match="was not approved"):
+        promote_challenger(monitor, version)
+
+
+def test_silence_means_no(deployment, offered):
+    """After its time a review is closed as expired."""
+    _, version = offered
+    short = deployment.monitor(more="review:\n  expires: 1s\n")
+
+    answer = collect_answer(short, version)
+
+    assert (answer.status, answer.recorded) == ("expired", True)
+
+
+def test_an_answer_is_bound_to_what_was_seen(offered):
+    """An answer to another question is refused, and the right one counts."""
+    monitor, version = offered
+    asked = ask_reviewer(monitor, version)
+    words = {"approve": True, "reviewer": "ada", "reason": ""}
+
+    with pytest.raises(ReviewError, match="is not what was reviewed"):
+        review_challenger(monitor, version, question="version-2.champion-7.a.b", **words)
+
+    assert asked.id == question_id(list_challengers(monitor)[0])
+    assert asked.id in asked.body.replace("&#58;", ":")
+    assert review_challenger(monitor, version, question=asked.id, **words).review == "approved"
