@@ -97,7 +97,7 @@ def test_the_question_has_the_facts(stack, first):
 def test_only_ids_travel_between_tasks(stack, first):
     """What tasks hand on is short: ids, a status, task names; never rows or words of people."""
     run_id = first["task_instance"]["dag_run_id"]
-    allowed = {"run_id", "return_value", "skipmixin_key", "status"}
+    allowed = {"run_id", "return_value", "status"}
 
     for task in TASKS[:5]:
         place = f"/dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/{task}/xcomEntries"

@@ -38,7 +38,7 @@ LONG_AGO = datetime(2025, 1, 1, tzinfo=UTC)
 """Start of a monitor that names none; without catchup only the last window before now is due."""
 MAY_COME_LATE = ("no_input", "empty_window")
 """Why a window could not be judged that may be otherwise when it is tried again."""
-RUN_ID, STATUS = "run_id", "status"
+RUN_ID, HAS_CHALLENGER, STATUS = "run_id", "has_challenger", "status"
 
 
 def build_dags(folder: Path | None = None) -> dict[str, DAG]:
@@ -123,8 +123,8 @@ def _window_param() -> Param:
 
 def _rectify_window(monitor: Monitor) -> Any:
     # One at a time: windows are judged in order, and a backfill does not take all memory.
-    @task.branch(max_active_tis_per_dag=1)
-    def rectify_window(**context: Any) -> list[str]:
+    @task(max_active_tis_per_dag=1)
+    def rectify_window(**context: Any) -> dict[str, Any]:
         """Take the window, run RTSCV on it, and write the verdict to its MLflow run."""
         tasks = _pipeline_tasks()
         ti = context["ti"]
@@ -135,8 +135,7 @@ def _rectify_window(monitor: Monitor) -> Any:
         ti.xcom_push(key=RUN_ID, value=judged.run_id)
         if not judged.assessed:
             _end_unassessed(monitor, judged, ti)
-        challenger = ["register_challenger"] if judged.has_challenger else []
-        return ["write_report", *challenger, "raise_alert"]
+        return {"verdict": judged.verdict, HAS_CHALLENGER: judged.has_challenger}
 
     return rectify_window()
 
@@ -178,7 +177,9 @@ def _register_challenger(monitor: Monitor) -> Any:
     @task(outlets=[asset], trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
     def register_challenger(ti: Any = None, outlet_events: Any = None) -> str:
         """Register the rectified model as a version, and offer it for review."""
-        run_id = _run_id(ti)
+        judged, run_id = ti.xcom_pull(task_ids="rectify_window"), _run_id(ti)
+        if not judged[HAS_CHALLENGER]:
+            raise AirflowSkipException(f"Nothing to register: {judged['verdict']}.")
         try:
             version: str = _pipeline_tasks().register_challenger(monitor, run_id)
         except NotAssessed as error:
