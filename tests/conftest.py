@@ -1,14 +1,19 @@
-"""What every test shares: no vendor reports usage, and no test changes what others log."""
+"""What every test shares: no vendor reports usage, no test changes what others log, a browser."""
 
 import logging
 import os
+import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 # At import, not in a fixture: the vendors read these when they are imported.
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ["DO_NOT_TRACK"] = "true"
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+NO_BROWSER = "no browser"
 
 
 @pytest.fixture(autouse=True)
@@ -18,3 +23,29 @@ def _own_log_levels() -> Iterator[None]:
     yield
     for name, level in before.items():
         logging.getLogger(name).setLevel(level)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """The machine's own Chromium; without one a test is skipped, unless one is required."""
+    found = os.environ.get("RTSCV_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        why = f"{NO_BROWSER}: none of {', '.join(BROWSERS)} found, RTSCV_BROWSER is not set"
+        (pytest.fail if os.environ.get("RTSCV_REQUIRE_BROWSER") else pytest.skip)(why)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # Within a container the sandbox cannot start, and the pages are our own.
+        running = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say in one line what was not run for lack of a browser."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    missed = [one for one in skipped if NO_BROWSER in str(one.longrepr)]
+    if missed:
+        terminalreporter.write_line(
+            f"Not run: {len(missed)} tests that need a browser. Install chromium to run them."
+        )

@@ -1,9 +1,7 @@
 """The pages in a real Airflow: who may see what, what they say, and how a decision gets through."""
 
 import json
-import os
 import re
-import shutil
 from datetime import date, timedelta
 from html.parser import HTMLParser
 
@@ -26,7 +24,6 @@ DAG, THORNY_DAG, ROOTS_DAG, STONES_DAG = (
 )
 DAG_RUN, CONF_RUN, IDLE_RUN = "manual__2026-01-08T00:00:00+00:00", "by_conf", "idle"
 HOSTILE = "<script>window.ran = 1</script><img src=x onerror='window.ran = 2'>"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ROUTES = """
 import json
 from rtscv_mlops.airflow.plugin import PAGES
@@ -367,20 +364,6 @@ def test_text_of_others_stays_text(site, thorns):
     assert page.count("&lt;script&gt;") >= 8
     assert "rejected by &lt;script&gt;" in page
     assert re.findall("<script[^>]*>", page) == ['<script src="/rtscv/static/page.js" defer>']
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """The machine's own Chromium."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = os.environ.get("RTSCV_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} found, RTSCV_BROWSER is not set")
-    with sync_api.sync_playwright() as playwright:
-        # Within a container the sandbox cannot start, and the pages are our own.
-        running = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 @pytest.fixture

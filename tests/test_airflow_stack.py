@@ -4,6 +4,7 @@ One stack for the whole file, and one story: the tests stand in its order.
 """
 
 import json
+import os
 from datetime import timedelta
 
 import pytest
@@ -281,3 +282,90 @@ def test_a_question_goes_stale_with_its_champion(stack, first):
     assert wait_for_run(stack, again) == "success"
     assert states(stack, again)["register_challenger"] == "skipped"
     assert aliases(stack)["champion"] == "2"
+
+
+# -- by browser
+
+
+@pytest.fixture
+def visit(browser, stack):
+    """Log in to Airflow as people do, and open its page Unknowns; return the page and its frame."""
+    contexts = []
+
+    def open_unknowns(user):
+        context = browser.new_context(viewport={"width": 1440, "height": 1000})
+        contexts.append(context)
+        context.set_default_timeout(60_000)
+        page = context.new_page()
+        page.goto(f"{stack.airflow}/auth/login")
+        page.fill("input[name=username]", user)
+        page.fill("input[name=password]", stack.passwords[user])
+        page.click("button[type=submit]")
+        page.wait_for_url(lambda url: "/auth/login" not in url)
+        page.goto(f"{stack.airflow}/plugin/unknowns")
+        return page, page.frame_locator("iframe").first
+
+    yield open_unknowns
+    for context in contexts:
+        context.close()
+
+
+def keep_picture(page, name):
+    """Keep a screenshot for the documents, where one is asked for."""
+    if folder := os.environ.get("RTSCV_SCREENSHOTS"):
+        page.wait_for_timeout(3_000)
+        page.screenshot(path=f"{folder}/{name}.png")
+
+
+def test_a_person_decides_in_the_browser(stack, first, visit):
+    """Log in, see what waits, open the report, approve with a reason; the champion moves."""
+    client_of(stack).set_registered_model_alias(MODEL, "champion", "1")
+    trigger(stack, "by-browser", window=f"{TODAY - timedelta(days=4):%Y-%m-%d}")
+    version = wait_for_question(stack)["subject"].split()[2]
+    page, unknowns = visit("ann")
+    waiting = unknowns.get_by_role("link", name=f"Review waiting: version {version}")
+    waiting.wait_for()
+    keep_picture(page, "unknowns")
+
+    waiting.click()
+    unknowns.locator("#reason").fill("Zeros and sixes, looked at ten of them.")
+    keep_picture(page, "window")
+    report = unknowns.frame_locator("iframe").first
+    report.get_by_text("never taught").first.wait_for()
+    keep_picture(page, "window-report")
+    unknowns.get_by_role("button", name="Approve").click()
+    unknowns.locator("#decision[data-state=approved]").wait_for()
+    keep_picture(page, "window-approved")
+
+    assert wait_for_run(stack, "by-browser") == "success"
+    assert aliases(stack)["champion"] == version
+    decided = versions(stack)[version]
+    assert (decided.reviewer, decided.review) == ("ann", "approved")
+    assert decided.reason == "Zeros and sixes, looked at ten of them."
+    _, unknowns = visit("vic")
+    unknowns.get_by_text(f"version {version}").first.wait_for()
+    assert unknowns.get_by_role("link", name="Review waiting").count() == 0
+
+
+def test_a_viewer_sees_no_form_and_a_no_leaves_everything(stack, first, visit):
+    """Who may only look reads all of it and finds no buttons; a rejection moves nothing."""
+    roll_back(monitor_of(stack), "ada", "for one more question")
+    before = aliases(stack)["champion"]
+    trigger(stack, "to-reject", window=f"{TODAY - timedelta(days=5):%Y-%m-%d}")
+    asked = wait_for_question(stack)
+    version = asked["subject"].split()[2]
+
+    _, seen = visit("vic")
+    seen.get_by_role("link", name=f"Review waiting: version {version}").click()
+    seen.locator("#decision").wait_for()
+    assert seen.locator("button[data-option]").count() == 0
+    assert answer(stack, "vic", asked, "Approve") == 403
+    _, unknowns = visit("ben")
+    unknowns.get_by_role("link", name=f"Review waiting: version {version}").click()
+    unknowns.get_by_role("button", name="Reject").click()
+    unknowns.locator("#decision[data-state=rejected]").wait_for()
+
+    assert wait_for_run(stack, "to-reject") == "success"
+    assert states(stack, "to-reject")["promote_challenger"] == "skipped"
+    assert aliases(stack)["champion"] == before
+    assert versions(stack)[version].reviewer == "ben"

@@ -1,7 +1,5 @@
 """What the report promises in a real browser: it draws, asks for nothing, and runs no data."""
 
-import os
-import shutil
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
@@ -22,7 +20,6 @@ from rtscv_mlops.report import compare_columns, write_report
 from rtscv_mlops.report.text import plain
 from tests.report_example import example, not_assessed
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SETTINGS = DriftSettings()
 WIDTHS = (1440, 800)
 
@@ -58,20 +55,6 @@ class Visit:
     ran: object = None
     requests: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """The machine's own Chromium."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = os.environ.get("RTSCV_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} found, RTSCV_BROWSER is not set")
-    with sync_api.sync_playwright() as playwright:
-        # Within a container the sandbox cannot start, and the pages are our own.
-        running = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 def visit(browser, path, width=WIDTHS[0], **options):
