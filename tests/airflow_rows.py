@@ -50,8 +50,8 @@ def write_question(asked: dict[str, Any]) -> None:
             )
         )
         session.flush()
-        task = EmptyOperator(task_id="review_challenger")
-        instance = TaskInstance(task, run_id=run_id, dag_version_id=version.id)
+        review_challenger = EmptyOperator(task_id="review_challenger")
+        instance = TaskInstance(review_challenger, run_id=run_id, dag_version_id=version.id)
         instance.dag_id, instance.state = dag_id, "awaiting_input"
         session.add(instance)
         session.flush()
