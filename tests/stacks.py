@@ -1,5 +1,6 @@
 """A real Airflow with a real MLflow for tests, and what people do there by its API."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -163,3 +164,33 @@ def log_of(stack: Stack, run_id: str, task_id: str) -> str:
     folder = Path(stack.folder, "airflow", "logs", f"dag_id={DAG_ID}", f"run_id={run_id}")
     (*_, last) = sorted((folder / f"task_id={task_id}").glob("attempt=*.log"))
     return last.read_text()
+
+
+@contextmanager
+def visitor(browser: Any, stack: Stack) -> Iterator[Callable[[str], tuple[Any, Any]]]:
+    """Open the page Unknowns in Airflow for a user who logs in; yields the page and its frame."""
+    contexts = []
+
+    def open_unknowns(user: str) -> tuple[Any, Any]:
+        context = browser.new_context(viewport={"width": 1440, "height": 1000})
+        contexts.append(context)
+        context.set_default_timeout(60_000)
+        page = context.new_page()
+        page.goto(f"{stack.airflow}/auth/login")
+        page.fill("input[name=username]", user)
+        page.fill("input[name=password]", stack.passwords[user])
+        page.click("button[type=submit]")
+        page.wait_for_url(lambda url: "/auth/login" not in url)
+        page.goto(f"{stack.airflow}/plugin/unknowns")
+        return page, page.frame_locator("iframe").first
+
+    yield open_unknowns
+    for context in contexts:
+        context.close()
+
+
+def keep_picture(page: Any, name: str) -> None:
+    """Keep a screenshot for the documents, where one is asked for."""
+    if folder := os.environ.get("RTSCV_SCREENSHOTS"):
+        page.wait_for_timeout(3_000)
+        page.screenshot(path=f"{folder}/{name}.png")

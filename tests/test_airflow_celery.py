@@ -19,11 +19,13 @@ from tests.stacks import (
     answer,
     clear,
     client_of,
+    keep_picture,
     monitor_of,
     questions,
     running,
     runs,
     states,
+    visitor,
     wait_for_question,
     wait_for_run,
     wait_until,
@@ -106,6 +108,16 @@ def test_a_fortnight_is_filled_in(stack):
 
 def finished(stack):
     return [run for run in find_runs(client_of(stack), MODEL) if run.state == "complete"]
+
+
+def test_the_page_shows_the_fortnight(stack, browser):
+    """Each window is on the timeline, and what waits can be opened."""
+    with visitor(browser, stack) as visit:
+        page, unknowns = visit("ann")
+        unknowns.get_by_role("link", name="Review waiting").wait_for()
+
+        assert unknowns.locator("a.mark").count() == 14
+        keep_picture(page, "fortnight")
 
 
 def test_both_workers_worked(stack):

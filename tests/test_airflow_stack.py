@@ -4,7 +4,6 @@ One stack for the whole file, and one story: the tests stand in its order.
 """
 
 import json
-import os
 from datetime import timedelta
 
 import pytest
@@ -20,6 +19,7 @@ from tests.stacks import (
     answer,
     clear,
     client_of,
+    keep_picture,
     log_of,
     monitor_of,
     questions,
@@ -28,6 +28,7 @@ from tests.stacks import (
     set_state,
     states,
     trigger,
+    visitor,
     wait_for_question,
     wait_for_run,
     wait_until,
@@ -290,31 +291,8 @@ def test_a_question_goes_stale_with_its_champion(stack, first):
 @pytest.fixture
 def visit(browser, stack):
     """Log in to Airflow as people do, and open its page Unknowns; return the page and its frame."""
-    contexts = []
-
-    def open_unknowns(user):
-        context = browser.new_context(viewport={"width": 1440, "height": 1000})
-        contexts.append(context)
-        context.set_default_timeout(60_000)
-        page = context.new_page()
-        page.goto(f"{stack.airflow}/auth/login")
-        page.fill("input[name=username]", user)
-        page.fill("input[name=password]", stack.passwords[user])
-        page.click("button[type=submit]")
-        page.wait_for_url(lambda url: "/auth/login" not in url)
-        page.goto(f"{stack.airflow}/plugin/unknowns")
-        return page, page.frame_locator("iframe").first
-
-    yield open_unknowns
-    for context in contexts:
-        context.close()
-
-
-def keep_picture(page, name):
-    """Keep a screenshot for the documents, where one is asked for."""
-    if folder := os.environ.get("RTSCV_SCREENSHOTS"):
-        page.wait_for_timeout(3_000)
-        page.screenshot(path=f"{folder}/{name}.png")
+    with visitor(browser, stack) as open_unknowns:
+        yield open_unknowns
 
 
 def test_a_person_decides_in_the_browser(stack, first, visit):

@@ -224,7 +224,7 @@ def test_a_moved_champion_makes_the_question_stale(deployment, offered):
     answer = collect_answer(monitor, version)
 
     assert answer.status == "stale"
-    assert "The champion is version 3, and version 1 when this was asked" in answer.reason
+    assert "The champion is version 3; it was version 1 when this was asked" in answer.reason
     assert [one.review for one in list_challengers(monitor)] == ["stale"]
     with pytest.raises(ReviewError, match="is stale: The champion is version 3"):
         review_challenger(monitor, version, approve=True, reviewer="ada", reason="")

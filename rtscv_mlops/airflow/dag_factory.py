@@ -123,7 +123,7 @@ def _window_param() -> Param:
 
 def _rectify_window(monitor: Monitor) -> Any:
     # One at a time: windows are judged in order, and a backfill does not take all memory.
-    @task(max_active_tis_per_dag=1)
+    @task(max_active_tis_per_dag=1, multiple_outputs=False)
     def rectify_window(**context: Any) -> dict[str, Any]:
         """Take the window, run RTSCV on it, and write the verdict to its MLflow run."""
         tasks = _pipeline_tasks()

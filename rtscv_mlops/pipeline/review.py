@@ -161,7 +161,7 @@ def find_answer(monitor: Monitor, version: str) -> Answer | None:
     champion = registry.find_alias(client, settings.name, settings.alias)
     if champion != asked.champion_version:
         now = f"version {champion}" if champion else "not set"
-        why = f"The champion is {now}, and version {asked.champion_version} when this was asked."
+        why = f"The champion is {now}; it was version {asked.champion_version} when this was asked."
         return Answer(ReviewStatus.STALE, OURSELVES, why, recorded=False)
     said = asked.answer.strip().lower()
     if said in (ReviewStatus.APPROVED, ReviewStatus.REJECTED):

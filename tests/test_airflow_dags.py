@@ -1,0 +1,211 @@
+"""The DAGs as Airflow parses them: one per monitor, light, and none stopped by another."""
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from rtscv_mlops.airflow.monitors import interval_of
+from rtscv_mlops.config import load_monitor
+from rtscv_mlops.errors import NotAssessed, WindowError
+from rtscv_mlops.window import Interval
+from tests.monitors import MINIMAL, write_monitor
+from tests.stacks import TASKS
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ("sklearn", "pandas", "numpy", "scipy", "mlflow", "evidently")
+
+PARSE = """
+import json, sys
+from pathlib import Path
+import structlog
+from airflow.dag_processing.dagbag import BundleDagBag
+from airflow.dag_processing.processor import _serialize_dags
+
+file = Path({file!r})
+bag = BundleDagBag(
+    dag_folder=str(file), bundle_path=file.parent, bundle_name="dags", load_op_links=False
+)
+heavy = [name for name in {heavy} if name in sys.modules]
+stored, errors = _serialize_dags(bag, structlog.get_logger())
+dags = {{}}
+for one in stored:
+    dag = bag.dags[one.dag_id]
+    dags[one.dag_id] = {{
+        "tasks": sorted(dag.task_dict),
+        "schedule": str(one.data["dag"]["timetable"]),
+        "catchup": dag.catchup,
+        "max_active_runs": dag.max_active_runs,
+        "tags": sorted(dag.tags),
+        "owner": dag.owner,
+        "doc": dag.doc_md,
+        "pools": sorted({{task.pool for task in dag.tasks}}),
+        "retries": sorted({{task.retries for task in dag.tasks}}),
+        "limits": {{name: str(task.execution_timeout) for name, task in dag.task_dict.items()}},
+    }}
+print(json.dumps({{"dags": dags, "errors": bag.import_errors | errors, "heavy": heavy}}))
+"""
+
+FULL = """\
+  schedule: 15 3 * * 1
+  timezone: Europe/Zurich
+  start: 2026-01-05
+  catchup: true
+  owner: fraud-team
+  tags: [fraud]
+  pool: small
+  retries: 5
+  timeout: 10m
+  max_active_runs: 2
+"""
+
+
+@pytest.fixture
+def parse(tmp_path):
+    """Parse the DAG file in a fresh process, as Airflow does; return what it found."""
+
+    def parsed(**environment):
+        program = PARSE.format(file=str(ROOT / "dags" / "rtscv_monitors.py"), heavy=HEAVY)
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={
+                **os.environ,
+                "AIRFLOW_HOME": str(tmp_path / "airflow"),
+                "RTSCV_MONITORS_DIR": str(tmp_path),
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return parsed
+
+
+def watch(folder, name, more=""):
+    """Write a monitor of a model and a source of its own."""
+    text = MINIMAL.replace("digits", name).replace("windows/", f"{name}/") + more
+    return write_monitor(folder, text, f"{name}.yaml")
+
+
+def test_each_monitor_is_a_dag(tmp_path, parse):
+    """A hundred files make a hundred DAGs, and parsing them loads no heavy library."""
+    for number in range(100):
+        watch(tmp_path, f"model-{number}")
+
+    found = parse()
+
+    assert sorted(found["dags"]) == sorted(f"rtscv__model-{number}" for number in range(100))
+    assert found["errors"] == {}
+    assert found["heavy"] == []
+    assert found["dags"]["rtscv__model-7"]["tasks"] == sorted(TASKS)
+
+
+def test_a_dag_has_the_settings_of_its_monitor(tmp_path, parse):
+    """Schedule, owner, tags, pool, retries and limits are those of the file."""
+    watch(tmp_path, "digits", f"airflow:\n{FULL}")
+
+    (dag,) = parse()["dags"].values()
+
+    assert "CronDataIntervalTimetable" in dag["schedule"]
+    assert "15 3 * * 1" in dag["schedule"]
+    assert "Europe/Zurich" in dag["schedule"]
+    assert (dag["catchup"], dag["max_active_runs"]) == (True, 2)
+    assert dag["tags"] == ["digits", "fraud", "rtscv"]
+    assert (dag["owner"], dag["pools"], dag["retries"]) == ("fraud-team", ["small"], [5])
+    # A person may take longer than any task may.
+    assert dag["limits"].pop("review_challenger") == "None"
+    assert set(dag["limits"].values()) == {"0:10:00"}
+    assert "`digits.yaml`" in dag["doc"]
+
+
+def test_a_broken_file_stops_no_other(tmp_path, parse):
+    """Its mistakes are an import error under its own name; a twin of another monitor is one too."""
+    watch(tmp_path, "good")
+    torn = write_monitor(tmp_path, "model:\n  nam: x\n", "torn.yaml")
+    twin = write_monitor(
+        tmp_path, MINIMAL.replace("digits", "good").replace("windows/", "good/"), "z.yaml"
+    )
+
+    found = parse()
+
+    assert sorted(found["dags"]) == ["rtscv__good"]
+    assert sorted(found["errors"]) == [str(torn), str(twin)]
+    assert "torn.yaml:2: model.nam: is no setting" in found["errors"][str(torn)]
+    assert "have the same model and source" in found["errors"][str(twin)]
+
+
+def test_a_worker_reads_one_monitor(tmp_path, parse):
+    """Who runs a task parses its DAG only, also where a name of its own differs from the file's."""
+    watch(tmp_path, "good")
+    watch(tmp_path, "other", "name: renamed\n")
+    write_monitor(tmp_path, ":", "torn.yaml")
+
+    for wanted in ("rtscv__good", "rtscv__renamed"):
+        found = parse(_AIRFLOW_PARSING_CONTEXT_DAG_ID=wanted)
+        assert wanted in found["dags"]
+        assert (len(found["dags"]) == 1) == (wanted == "rtscv__good")
+
+
+def test_an_empty_place_is_no_error(tmp_path, parse):
+    """Before the first monitor there is nothing to run, and nothing wrong."""
+    assert parse(RTSCV_MONITORS_DIR=str(tmp_path / "none")) == {
+        "dags": {},
+        "errors": {},
+        "heavy": [],
+    }
+
+
+# -- windows
+
+
+@pytest.fixture
+def monitor(tmp_path):
+    """A monitor whose days are those of Zurich."""
+    return load_monitor(watch(tmp_path, "digits", "airflow:\n  timezone: Europe/Zurich\n"))
+
+
+def hours(day, start, end=None):
+    return [datetime(2026, 7, day, hour, tzinfo=UTC) for hour in (start, end) if hour is not None]
+
+
+def test_a_window_is_the_data_interval(monitor):
+    """Without a param, the run's own interval counts."""
+    start, end = hours(5, 0, 6)
+
+    assert interval_of(monitor, None, start, end) == Interval(start, end)
+
+
+@pytest.mark.parametrize(
+    ("window", "interval"),
+    [
+        ("2026-07-05", ("2026-07-04T22:00+00:00", "2026-07-05T22:00+00:00")),
+        (" 2026-07-05T00:00Z/2026-07-05T06:00Z ", ("2026-07-05T00:00Z", "2026-07-05T06:00Z")),
+        ("2026-07-05T02:00/2026-07-05T04:00", ("2026-07-05T00:00Z", "2026-07-05T02:00Z")),
+    ],
+)
+def test_a_window_can_be_named(monitor, window, interval):
+    """A day, or two moments, in the schedule's zone unless they name one; the interval yields."""
+    assert interval_of(monitor, window, *hours(1, 0, 1)) == Interval.parse(*interval)
+
+
+@pytest.mark.parametrize(
+    ("window", "bounds", "error", "sentence"),
+    [
+        (None, (None, None), WindowError, "Trigger it with the param window"),
+        ("", (None, None), WindowError, "has no data interval"),
+        ("yesterday", (None, None), WindowError, "'yesterday' is no day"),
+        ("2026-07-05/", (None, None), WindowError, "'' is no moment"),
+        (None, hours(5, 0) * 2, NotAssessed, "has no length"),
+    ],
+)
+def test_a_run_without_a_window_is_refused(monitor, window, bounds, error, sentence):
+    """The sentence says what is missing, and how to give it."""
+    with pytest.raises(error, match=sentence):
+        interval_of(monitor, window, *bounds)
