@@ -68,7 +68,7 @@ def stack(tmp_path_factory, postgres, broker):
         more={
             "AIRFLOW__CELERY__BROKER_URL": broker,
             "AIRFLOW__CELERY__RESULT_BACKEND": (
-                f"db+postgresql://postgres:@/airflow?host={postgres}"
+                f"db+postgresql+psycopg2://postgres:@/airflow?host={postgres}"
             ),
         },
     )

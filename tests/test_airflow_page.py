@@ -17,7 +17,8 @@ from rtscv_mlops.registry import WindowRun
 from tests.airflow_site import ROLES, airflow_site
 from tests.deployments import EMPTY, MODEL, MOVED, NEW, QUIET, deployed, judged_copy
 
-pytestmark = pytest.mark.slow
+# One api-server for the whole file, whichever process of the tests runs it.
+pytestmark = pytest.mark.xdist_group("pages")
 
 DAG, THORNY_DAG, ROOTS_DAG, STONES_DAG = (
     f"rtscv__{name}" for name in ("leaves", "thorns", "roots", "stones")
@@ -147,7 +148,7 @@ def runs(leaves):
 def paths(site, runs):
     """Every address of the app that answers, made from its own table of routes."""
     filled = {"dag_id": DAG, "run_id": runs[NEW], "dag_run_id": DAG_RUN, "name": "page.css"}
-    table = json.loads(site.run("-c", ROUTES).splitlines()[-1])
+    table = json.loads(site.run("python", "-c", ROUTES).splitlines()[-1])
     assert {kind for _, kind, _ in table} == {"APIRoute"}, "a mount escapes the guard of the app"
     assert {tuple(methods) for *_, methods in table} == {("GET",)}
     return [f"/rtscv{path.format(**filled)}" for path, *_ in table]

@@ -347,3 +347,12 @@ def test_a_viewer_sees_no_form_and_a_no_leaves_everything(stack, first, visit):
     assert states(stack, "to-reject")["promote_challenger"] == "skipped"
     assert aliases(stack)["champion"] == before
     assert versions(stack)[version].reviewer == "ben"
+
+
+def test_no_import_error_is_left(stack, first):
+    """The broken file is gone, and so is its error."""
+    wait_until(
+        lambda: "No data found" in stack.run("airflow", "dags", "list-import-errors"),
+        "an empty list of import errors",
+        stack,
+    )
