@@ -11,8 +11,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -155,11 +155,9 @@ class Stack:
         while time.monotonic() < end:
             if self.processes[name].poll() is not None:
                 raise RuntimeError(f"{name} ended:\n{self.last_words(name)}")
-            try:
+            with suppress(requests.RequestException):
                 if requests.get(address, timeout=5).ok:
                     return
-            except requests.RequestException:
-                pass
             time.sleep(0.5)
         raise RuntimeError(f"{name} did not answer in {PATIENCE:.0f} s:\n{self.last_words(name)}")
 
@@ -194,7 +192,7 @@ class Stack:
             _signal(process, signal.SIGTERM)
         end = time.monotonic() + LAST_MOMENTS
         for process in self.processes.values():
-            with closing_after(end):
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, end - time.monotonic()))
         for process in self.processes.values():
             # Airflow's workers outlive the scheduler that started them, and ignore a request.
@@ -203,20 +201,9 @@ class Stack:
         self.processes.clear()
 
 
-@contextmanager
-def closing_after(end: float) -> Iterator[None]:
-    """Pass over a process that is not done by the end."""
-    try:
-        yield
-    except subprocess.TimeoutExpired:
-        pass
-
-
 def _signal(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def free_port() -> int:

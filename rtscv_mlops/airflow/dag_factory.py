@@ -210,8 +210,7 @@ def _promote_challenger(monitor: Monitor) -> Any:
     @task(outlets=[asset])
     def promote_challenger(ti: Any = None, outlet_events: Any = None) -> str:
         """Make the approved version the champion, if nothing has moved since it was approved."""
-        reviewed = ti.xcom_pull(task_ids="review_challenger")
-        version, status = reviewed["version"], reviewed[STATUS]
+        version, status = _reviewed(ti)
         if status != "approved":
             raise AirflowSkipException(f"Version {version} is {status}; the champion stays.")
         from rtscv_mlops.pipeline import promote_challenger
@@ -225,7 +224,7 @@ def _promote_challenger(monitor: Monitor) -> Any:
             ti.xcom_push(key=STATUS, value=STALE)
             raise AirflowSkipException(str(error)) from error
         outlet_events[asset].extra = _extra(monitor, version, promoted.run_id)
-        return str(version)
+        return version
 
     return promote_challenger()
 
@@ -236,16 +235,15 @@ def _ask_again(monitor: Monitor) -> Any:
     def ask_again(**context: Any) -> None:
         """Judge the window once more if the question has gone stale, so that a new one is asked."""
         ti = context["ti"]
-        reviewed = ti.xcom_pull(task_ids="review_challenger")
-        promoted = ti.xcom_pull(task_ids="promote_challenger", key=STATUS)
-        if STALE not in (reviewed[STATUS], promoted):
+        version, status = _reviewed(ti)
+        if STALE not in (status, ti.xcom_pull(task_ids="promote_challenger", key=STATUS)):
             raise AirflowSkipException("The question was answered, or closed for good.")
         interval = _interval(monitor, context)
         # Once for each version that has gone stale: the run is named after it. What Airflow's own
         # operator for this imports is more than all else that is parsed here.
         raise DagRunTriggerException(
             trigger_dag_id=dag_id_of(monitor),
-            dag_run_id=f"again__{interval.id}__after_version_{reviewed['version']}",
+            dag_run_id=f"again__{interval.id}__after_version_{version}",
             conf={"window": f"{interval.start.isoformat()}/{interval.end.isoformat()}"},
             logical_date=None,
             reset_dag_run=False,
@@ -258,6 +256,14 @@ def _ask_again(monitor: Monitor) -> Any:
         )
 
     return ask_again()
+
+
+def _reviewed(ti: Any) -> tuple[str, str]:
+    """Return the version that was reviewed, and how that ended."""
+    reviewed = ti.xcom_pull(task_ids="review_challenger")
+    if not reviewed:
+        raise AirflowSkipException("Nobody answered: review_challenger was marked by hand.")
+    return str(reviewed["version"]), str(reviewed[STATUS])
 
 
 def _run_id(ti: Any) -> str:

@@ -19,7 +19,7 @@ from rtscv_mlops.errors import ReviewError
 
 APPROVE, REJECT = "Approve", "Reject"
 REASON, QUESTION = "reason", "question"
-STALE, BLOCKED = "stale", "blocked"
+STALE, BLOCKED, CHANGED_FILES = "stale", "blocked", "digest_mismatch"
 SUBJECT_LIMIT = 200
 
 
@@ -45,10 +45,14 @@ class ReviewOperator(HITLOperator):
 
     def execute(self, context: Any) -> dict[str, str]:
         """Ask, unless the review has ended already."""
-        from rtscv_mlops.pipeline import ask_reviewer, collect_answer
+        from rtscv_mlops.pipeline import ask_reviewer
 
-        version = str(context["ti"].xcom_pull(task_ids="register_challenger"))
-        answer = self._refusable(collect_answer, version)
+        version = context["ti"].xcom_pull(task_ids="register_challenger")
+        if version is None:
+            raise AirflowSkipException(
+                "There is no version: register_challenger was marked by hand."
+            )
+        answer = self._collect(version)
         if answer is not None:
             return self._ended(answer.status, version, answer.reason)
         question = ask_reviewer(self.monitor, version)
@@ -110,12 +114,12 @@ class ReviewOperator(HITLOperator):
         """Record the answer, from whichever side it came."""
         if event.get("responded_by_user"):
             return self._answered_here(event, version, question)
-        return self._answered_elsewhere(context["ti"].id, version, question)
+        return self._answered_elsewhere(version)
 
     def _answered_here(
         self, event: Mapping[str, Any], version: str, question: str
     ) -> dict[str, str]:
-        from rtscv_mlops.pipeline import collect_answer, review_challenger
+        from rtscv_mlops.pipeline import review_challenger
 
         given = event["params_input"] or {}
         try:
@@ -128,23 +132,25 @@ class ReviewOperator(HITLOperator):
                 question=str(given.get(QUESTION) or question),
             )
         except ReviewError as error:
+            if error.code == CHANGED_FILES:
+                raise AirflowFailException(str(error)) from error
             self.log.warning("review_challenger: %s", error)
-            answer = self._refusable(collect_answer, version)
+            answer = self._collect(version)
             return self._ended(answer.status if answer else STALE, version, str(error))
         return self._ended(decided.review, version, decided.reason)
 
-    def _answered_elsewhere(self, ti_id: Any, version: str, question: str) -> dict[str, str]:
-        from rtscv_mlops.pipeline import collect_answer
-
-        answer = self._refusable(collect_answer, version)
-        if answer is None:  # Whoever had answered by tag took it back.
-            self._wait(ti_id, version, question)
+    def _answered_elsewhere(self, version: str) -> dict[str, str]:
+        answer = self._collect(version)
+        if answer is None:  # The question in Airflow is closed by now, so a new one is needed.
+            return self._ended(STALE, version, "The answer in the registry was taken back.")
         return self._ended(answer.status, version, answer.reason)
 
-    def _refusable(self, act: Any, version: str) -> Any:
-        """Do something about a version; one that cannot be reviewed any more fails the task."""
+    def _collect(self, version: str) -> Any:
+        """Record what there is; a version that cannot be reviewed any more fails the task."""
+        from rtscv_mlops.pipeline import collect_answer
+
         try:
-            return act(self.monitor, version)
+            return collect_answer(self.monitor, version)
         except ReviewError as error:
             if error.code == STALE:
                 return None
