@@ -18,6 +18,7 @@ from rtscv_mlops.registry import connect, load_champion
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+AIRFLOW = (ROOT / "docs" / "airflow.md").read_text()
 ESTIMATOR = (ROOT / "docs" / "estimator.md").read_text()
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = typer.main.get_command(app).commands.values()
@@ -115,3 +116,14 @@ def test_links_lead_somewhere(page):
     targets = re.findall(r"\]\((?!http)([^)#]+)", page.read_text())
 
     assert all((page.parent / target).exists() for target in targets)
+
+
+def test_the_airflow_page_can_be_copied(tmp_path):
+    """Its settings make a monitor, and its DAG is one that Airflow takes."""
+    (settings,) = re.findall(r"^```yaml\n(.*?)^```", AIRFLOW, flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / "wine.yaml").write_text(
+        f"model:\n  name: wine\nsource:\n  path: served/\n  timestamp: at\n{settings}"
+    )
+
+    assert load_monitor(tmp_path / "wine.yaml").airflow.reviewers == ("ann", "ben")
+    assert run_blocks(AIRFLOW)["deploy"].__name__ == "deploy"

@@ -318,7 +318,7 @@ class AirflowSettings(Settings):
                 "airflow.providers.smtp.notifications.smtp.SmtpNotifier": {
                     "to": "team@example.com",
                     "subject": "{{ rtscv.subject }}",
-                    "html_content": "{{ rtscv.text }}",
+                    "html_content": "<pre>{{ rtscv.text }}</pre>",
                 }
             }
         ],
