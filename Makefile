@@ -50,8 +50,9 @@ quickstart: install ## Run the estimator alone on three windows of digits
 boundaries: install ## Draw the decision boundaries that README.md shows
 	$(PY) -m examples.boundaries
 
+# A file's tests share what they start, so they stay in one process; the long ones come first.
 test: install ## Run the fast tests
-	$(PY) -m pytest -m "not slow" -n 2 --dist loadgroup $(ARGS)
+	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Exit code 5 says that no test is marked slow yet, which is no failure.
 test-slow: install ## Run the slow tests

@@ -17,9 +17,6 @@ from rtscv_mlops.registry import WindowRun
 from tests.airflow_site import ROLES, airflow_site
 from tests.deployments import EMPTY, MODEL, MOVED, NEW, QUIET, deployed, judged_copy
 
-# One api-server for the whole file, whichever process of the tests runs it.
-pytestmark = pytest.mark.xdist_group("pages")
-
 DAG, THORNY_DAG, ROOTS_DAG, STONES_DAG = (
     f"rtscv__{name}" for name in ("leaves", "thorns", "roots", "stones")
 )

@@ -35,9 +35,6 @@ from tests.stacks import (
 )
 from tools.stack import ROOT, Stack
 
-# One process of the tests runs the whole story, however many there are.
-pytestmark = pytest.mark.xdist_group("stack")
-
 MORE = """\
   notifiers:
     tests.notifiers.FileNotifier:
