@@ -75,7 +75,6 @@ def rectify_window(monitor: Monitor, interval: Interval) -> Judged:
 
 
 def _judged(run: WindowRun, facts: WindowFacts) -> Judged:
-    # Only the verdicts with a challenger leave a model, and only a model makes a challenger.
     has_challenger = facts.assessed and tags.MODEL_ID in run.tags()
     return Judged(run.run_id, facts.verdict, one_line(facts), has_challenger)
 

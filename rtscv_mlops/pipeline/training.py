@@ -21,23 +21,26 @@ BOOLEANS = (
 
 def find_training(monitor: Monitor, client: MlflowClient, champion: Champion) -> Training:
     """Return what the champion was fitted on, checked against the model."""
-    data = _read(monitor, client, champion)
+    rectified = registry.is_rectified(client, champion)
+    data = _read(monitor, client, champion, rectified)
     findings = (*data.findings, *registry.check_training_data(data.features, data.labels, champion))
     if np.asarray(data.labels).dtype == bool:
         findings = (*findings, BOOLEANS)
     known = _known(data.features, data.labels, champion)
     label = monitor.rectify.unknown_label
-    if registry.is_rectified(client, champion):
+    if rectified:
         label = _next_unknown_label(known, label)
     _check_unknown_label(known, label)
     holdout = None if data.holdout is None else _known(*data.holdout, champion)
     return Training(known, data.digest, data.source, holdout, findings, label)
 
 
-def _read(monitor: Monitor, client: MlflowClient, champion: Champion) -> TrainingData:
+def _read(
+    monitor: Monitor, client: MlflowClient, champion: Champion, rectified: bool
+) -> TrainingData:
     place = monitor.reference
     # A champion that we made was taught unknowns, which the monitor's reference does not have.
-    if place is None or registry.is_rectified(client, champion):
+    if place is None or rectified:
         return registry.load_training_data(client, champion)
     table = read_reference(place, champion.columns)
     source = place.path or place.table or "the query of the monitor's reference"
