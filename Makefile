@@ -29,9 +29,10 @@ $(PY):
 	$(if $(UV),uv venv --seed --python $(PYTHON) $(VENV),$(PYTHON) -m venv $(VENV))
 
 # Torch always comes through pip: its CPU build is often found by pip's configuration only.
-$(STAMP): pyproject.toml requirements.lock requirements-torch.lock | $(PY)
+$(STAMP): pyproject.toml requirements.lock requirements-torch.lock benchmarks/requirements.txt | $(PY)
 	$(if $(UV),uv pip install --quiet --python $(PY),$(PIP) install) -r requirements.lock
 	$(if $(filter 1,$(TORCH)),$(PIP) install -r requirements-torch.lock)
+	$(if $(filter 1,$(TORCH)),$(PIP) install --no-deps -r benchmarks/requirements.txt)
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	touch $@
 

@@ -13,7 +13,7 @@ LAYERS = [  # a module may import the rows above its own, itself, and nothing el
     {"errors"},
     {"metrics"},
     {"config", "facts", "window", "rectify"},  # pure
-    {"assess", "review"},  # pure: what is made of a finding, what is asked about it
+    {"assess", "review", "peers"},  # pure: what is made of a finding, asked, compared with it
     {"sources", "report", "registry", "alerts"},  # one outside world each
     {"pipeline"},
     {"demo"},

@@ -1,0 +1,8 @@
+"""The systems that RTSCV is compared with, and what a user would reach for today.
+
+Knows scikit-learn, scipy and PyOD; knows nothing of windows' sources, MLflow or Airflow.
+"""
+
+from rtscv_mlops.peers.base import UNKNOWN, Detector
+
+__all__ = ["UNKNOWN", "Detector"]

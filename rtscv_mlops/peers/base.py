@@ -1,0 +1,46 @@
+"""What every peer offers: fit on known rows, score rows, decide which are unknown.
+
+Knows labels as codes 0, 1, … and rows as the monitored estimator takes them.
+"""
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+UNKNOWN = -1
+"""The code of a row that was decided to be unknown."""
+
+
+class Detector(BaseEstimator):
+    """A way to tell unknown rows. Its threshold comes from its own rule, and from known rows only.
+
+    `window_scores_`, where a detector has it, are the scores of the window's rows by models that
+    have not seen them; they count instead of `score(window)`.
+    """
+
+    sees_window: ClassVar[bool] = False
+    """Whether the unlabelled window takes part in the fit."""
+
+    threshold_: float
+
+    def fit(self, X: Any, y: NDArray, window: Any = None) -> Self:
+        """Learn the known classes; a detector that does not see windows ignores `window`."""
+        raise NotImplementedError
+
+    def score(self, X: Any) -> NDArray:
+        """Return how unknown each row looks: higher is more unknown."""
+        raise NotImplementedError
+
+    def classify(self, X: Any) -> NDArray:
+        """Return the best known class of each row."""
+        raise NotImplementedError
+
+    def decide(self, X: Any) -> NDArray:
+        """Tell for each row whether it is unknown."""
+        return self.score(X) > self.threshold_
+
+    def predict(self, X: Any) -> NDArray:
+        """Return the code of each row's class, or `UNKNOWN`."""
+        return np.where(self.decide(X), UNKNOWN, self.classify(X))
