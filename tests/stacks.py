@@ -105,12 +105,20 @@ def questions(stack: Stack, user: str = "vic") -> list[dict[str, Any]]:
 
 
 def wait_for_question(stack: Stack, subject: str = "") -> dict[str, Any]:
-    """Wait for a question whose subject has these words."""
-    return wait_until(
+    """Wait for a question whose subject has these words, and until it may be answered.
+
+    Airflow takes a task that goes on before its executor has reported the deferral, some seconds
+    later, for one that was killed, and asks again; people are slower than that, tests are not.
+    """
+    asked = wait_until(
         lambda: next((one for one in questions(stack) if subject in one["subject"]), None),
         f"a question about {subject or 'anything'}",
         stack,
     )
+    reported = f"ti_id={asked['task_instance']['id']}, run_start_date"
+    log = stack.folder / "logs" / "scheduler.log"
+    wait_until(lambda: reported in log.read_text(errors="replace"), "the executor's report", stack)
+    return asked
 
 
 def answer(stack: Stack, user: str, asked: dict[str, Any], option: str, **words: str) -> int:

@@ -55,29 +55,10 @@ class ReviewOperator(HITLOperator):
         answer = self._collect(version)
         if answer is not None:
             return self._ended(answer.status, version, answer.reason)
-        if kept := self._kept_answer(context["ti"]):
-            return self._answered_here(kept, version, "")
         question = ask_reviewer(self.monitor, version)
         if not self._ask(context["ti"].id, question.subject, question.body, question.id):
             return self._ended(STALE, version, "Airflow shows an older question here.")
         self._wait(context["ti"].id, version, question.id)
-
-    def _kept_answer(self, ti: Any) -> dict[str, Any] | None:
-        """Return what a person answered before this task was run again; asking would wipe it.
-
-        An answer that does not say to which question it belongs is asked for again.
-        """
-        from airflow.sdk.exceptions import AirflowRuntimeError
-        from airflow.sdk.execution_time.hitl import get_hitl_detail_content_detail
-
-        if ti.try_number == 1:
-            return None
-        try:
-            kept = get_hitl_detail_content_detail(ti.id).model_dump()
-        except AirflowRuntimeError:  # Nothing was asked yet.
-            return None
-        bound = (kept["params_input"] or {}).get(QUESTION)
-        return kept if kept["responded_by_user"] and bound else None
 
     def _ask(self, ti_id: Any, subject: str, body: str, question: str) -> bool:
         """Put the question; tell whether it is the one that people see.
