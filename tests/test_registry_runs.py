@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import time
 from multiprocessing import get_context
 
 import numpy as np
@@ -310,6 +311,19 @@ def test_runs_are_listed_by_window(client, monkeypatch):
     assert found[0].ended is not None
     assert [each.key[-1] for each in find_runs(client, MODEL, window="day5")] == ["5"]
     assert find_runs(client, "another") == []
+
+
+def test_the_latest_run_of_a_window_comes_last(client):
+    """A window judged again and again, by new champions: its runs are in the order they began."""
+    named = {tags.WINDOW: "day1", tags.WINDOW_START: "2026-01-01T00:00:00+00:00"}
+    for champion in range(6):
+        key = f"{champion:064d}"
+        open_run(client, MODEL, key, {**named, tags.CHAMPION_VERSION: str(champion)}).finish()
+        time.sleep(0.002)  # MLflow counts in milliseconds
+
+    found = find_runs(client, MODEL)
+
+    assert [each.champion_version for each in found] == ["0", "1", "2", "3", "4", "5"]
 
 
 def test_a_server_that_is_not_there_is_named():

@@ -128,16 +128,20 @@ class RunSummary:
 def find_runs(
     client: MlflowClient, model: str, monitor: str | None = None, window: str | None = None
 ) -> list[RunSummary]:
-    """Return the runs of a model's windows by time, of one monitor or one window if named."""
+    """Return the runs of a model's windows by time, of one monitor or one window if named.
+
+    A window that was judged more than once has its latest run last.
+    """
     with asking(f"list the runs of {model!r}"):
-        found = _search(open_ledger(client, model), _condition(monitor, window))
+        found = list(_search(open_ledger(client, model), _condition(monitor, window)))
+        found.sort(key=lambda run: (run.info.start_time, run.info.run_id))
         runs = [_summary(run) for run in found if tags.DUPLICATE_OF not in run.data.tags]
     wanted = [
         run
         for run in runs
         if (monitor is None or run.monitor == monitor) and (window is None or run.window == window)
     ]
-    return sorted(wanted, key=lambda run: (str(run.window_start or ""), run.window, run.run_id))
+    return sorted(wanted, key=lambda run: (str(run.window_start or ""), run.window))
 
 
 def _condition(monitor: str | None, window: str | None) -> str:
