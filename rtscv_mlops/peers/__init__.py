@@ -4,5 +4,6 @@ Knows scikit-learn, scipy and PyOD; knows nothing of windows' sources, MLflow or
 """
 
 from rtscv_mlops.peers.base import UNKNOWN, Detector
+from rtscv_mlops.peers.catalogue import PEERS, Peer
 
-__all__ = ["UNKNOWN", "Detector"]
+__all__ = ["PEERS", "UNKNOWN", "Detector", "Peer"]

@@ -24,6 +24,7 @@ class Detector(BaseEstimator):
     """Whether the unlabelled window takes part in the fit."""
 
     threshold_: float
+    window_scores_: NDArray
 
     def fit(self, X: Any, y: NDArray, window: Any = None) -> Self:
         """Learn the known classes; a detector that does not see windows ignores `window`."""
@@ -44,3 +45,12 @@ class Detector(BaseEstimator):
     def predict(self, X: Any) -> NDArray:
         """Return the code of each row's class, or `UNKNOWN`."""
         return np.where(self.decide(X), UNKNOWN, self.classify(X))
+
+    def score_window(self, window: Any) -> NDArray:
+        """Score the rows of the fitted window, by models that have not seen them where any do."""
+        return self.window_scores_ if hasattr(self, "window_scores_") else self.score(window)
+
+    def predict_window(self, window: Any) -> NDArray:
+        """Return the codes of the fitted window's rows, decided by `score_window`."""
+        unknown = self.score_window(window) > self.threshold_
+        return np.where(unknown, UNKNOWN, self.classify(window))

@@ -1,0 +1,61 @@
+"""What open-set classifiers share: they judge by class, and set their threshold by hiding classes.
+
+Knows numbers and codes; the methods live in `extremes`, `machines`, `neighbours` and `slabs`.
+"""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from rtscv_mlops.peers.base import Detector
+from rtscv_mlops.peers.models import Scaled, check_two_classes, keep_some
+from rtscv_mlops.peers.thresholds import open_set_f, threshold_by_hiding
+from rtscv_mlops.rectify.rows import take
+
+
+class OpenSetClassifier(Detector):
+    """Classifies by itself, without the base model, from at most `MAX_ROWS` scaled known rows."""
+
+    _quality = staticmethod(open_set_f)
+
+    def __init__(self, random_state: int = 0) -> None:
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: NDArray, window: Any = None) -> Self:
+        check_two_classes(y, type(self).__name__)
+        kept = keep_some(y, self.random_state)
+        self.scaled_ = Scaled().fit(X)
+        numbers, codes = self.scaled_.transform(take(X, kept)), y[kept]
+        self.threshold_ = self._choose_threshold(numbers, codes)
+        return self._learn(numbers, codes)
+
+    def score(self, X: Any) -> NDArray:
+        return self._strangeness(self._membership(self.scaled_.transform(X)))
+
+    def classify(self, X: Any) -> NDArray:
+        return self._membership(self.scaled_.transform(X)).argmax(axis=1)
+
+    def _learn(self, numbers: NDArray, codes: NDArray) -> Self:
+        """Learn the classes from numbers; the codes are 0, 1, … without gaps."""
+        raise NotImplementedError
+
+    def _membership(self, numbers: NDArray) -> NDArray:
+        """Return how much each row belongs to each class."""
+        raise NotImplementedError
+
+    def _strangeness(self, membership: NDArray) -> NDArray:
+        return -membership.max(axis=1)
+
+    def _choose_threshold(self, numbers: NDArray, codes: NDArray) -> float:
+        return threshold_by_hiding(self._judge, numbers, codes, self.random_state, self._quality)
+
+    def _judge(self, known: NDArray, codes: NDArray, rows: NDArray) -> tuple[NDArray, NDArray]:
+        membership = clone(self)._learn(known, codes)._membership(rows)
+        return membership.argmax(axis=1), self._strangeness(membership)
+
+
+def split_points(sorted_codes: NDArray) -> NDArray:
+    """Return where each class begins among rows sorted by class."""
+    return np.searchsorted(sorted_codes, np.unique(sorted_codes))

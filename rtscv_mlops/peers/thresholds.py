@@ -1,0 +1,98 @@
+"""Where "unknown" begins, found from known rows only: out-of-fold scores, or hidden classes.
+
+Knows codes, scores and functions that learn; knows nothing of particular methods.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import StratifiedKFold, train_test_split
+
+from rtscv_mlops import metrics
+
+KNOWN_KEPT = 0.95
+"""Share of held-out known rows that a threshold without hidden classes leaves known."""
+
+FOLDS = 3
+ROUNDS = 3
+"""How often classes are hidden; one draw of them decides too much."""
+
+CANDIDATES = 100
+HELD_OUT = 1 / 3
+"""Share of the visible classes' rows that a round judges instead of learning from."""
+
+Quality = Callable[[NDArray, NDArray], float]
+"""Rates predicted codes, given the true ones; `metrics.UNKNOWN`-like codes are -1 in both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Rows with their true code (-1: of a hidden class), their best known class, their score."""
+
+    truth: NDArray
+    best: NDArray
+    scores: NDArray
+
+
+Judge = Callable[[NDArray, NDArray, NDArray], tuple[NDArray, NDArray]]
+"""Learns from rows and codes, then returns the best class and the score of further rows."""
+
+
+def folds(codes: NDArray, seed: int) -> Iterator[tuple[NDArray, NDArray]]:
+    """Split rows so that each is held out once."""
+    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    yield from splitter.split(np.zeros(len(codes)), codes)
+
+
+def keep_known(scores: NDArray) -> float:
+    """Return the threshold that leaves the agreed share of known rows below it."""
+    return float(np.quantile(scores, KNOWN_KEPT))
+
+
+def open_set_f(truth: NDArray, predicted: NDArray) -> float:
+    """Rate by the macro F over the visible classes and one unknown class."""
+    return metrics.macro_f(truth, predicted, np.unique(truth[truth >= 0]).tolist(), -1)
+
+
+def normalised_accuracy(truth: NDArray, predicted: NDArray) -> float:
+    """Rate by the mean of the accuracies on known and on unknown rows (Mendes Júnior 2016)."""
+    hits, known = truth == predicted, truth >= 0
+    return float(hits[known].mean() + hits[~known].mean()) / 2
+
+
+def threshold_by_hiding(
+    judge: Judge, rows: NDArray, codes: NDArray, seed: int, quality: Quality
+) -> float:
+    """Hide half of the known classes and return the threshold that finds them best.
+
+    Of two classes none can be hidden with two left: then held-out known rows alone decide.
+    """
+    if len(np.unique(codes)) < 3:
+        train, test = next(folds(codes, seed))
+        _, scores = judge(rows[train], codes[train], rows[test])
+        return keep_known(scores)
+    rounds = [_hide_and_judge(judge, rows, codes, seed + number) for number in range(ROUNDS)]
+    pooled = np.concatenate([judged.scores for judged in rounds])
+    candidates = np.unique(np.quantile(pooled, np.linspace(0, 1, CANDIDATES)))
+    rated = [np.mean([_rate(judged, level, quality) for judged in rounds]) for level in candidates]
+    return float(candidates[int(np.argmax(rated))])
+
+
+def _hide_and_judge(judge: Judge, rows: NDArray, codes: NDArray, seed: int) -> Judged:
+    classes = np.random.default_rng(seed).permutation(np.unique(codes))
+    visible = np.sort(classes[len(classes) // 2 :])
+    shown = np.flatnonzero(np.isin(codes, visible))
+    train, test = train_test_split(
+        shown, test_size=HELD_OUT, stratify=codes[shown], random_state=seed
+    )
+    hidden = np.flatnonzero(~np.isin(codes, visible))
+    judged = np.concatenate([test, hidden])
+    best, scores = judge(rows[train], np.searchsorted(visible, codes[train]), rows[judged])
+    truth = np.append(np.searchsorted(visible, codes[test]), np.full(len(hidden), -1))
+    return Judged(truth, best, scores)
+
+
+def _rate(judged: Judged, threshold: float, quality: Quality) -> float:
+    return quality(judged.truth, np.where(judged.scores > threshold, -1, judged.best))
