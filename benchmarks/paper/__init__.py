@@ -1,0 +1,1 @@
+"""Every system of the paper, side by side: `make bench-paper` writes `docs/benchmarks.md`."""
