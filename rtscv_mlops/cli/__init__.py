@@ -151,6 +151,43 @@ def run(
 
 
 @app.command()
+def bench(
+    monitor: Annotated[
+        Path | None, typer.Option(help="The monitor's YAML file (default: handwritten digits).")
+    ] = None,
+    hide_class: Annotated[
+        list[str] | None,
+        typer.Option(help="Class to hide; several are hidden together (default: each in turn)."),
+    ] = None,
+    detector: Annotated[
+        list[str] | None, typer.Option(help="Detector to try; may be repeated (default: all).")
+    ] = None,
+    rate: Annotated[float, typer.Option(help="Hidden class's share of the window.")] = 0.1,
+    seeds: Annotated[int, typer.Option(min=1, help="Random splits of each.")] = 1,
+    max_rows: Annotated[int, typer.Option(min=100, help="Labelled rows, at most.")] = 5000,
+    as_json: AsJson = False,
+) -> None:
+    """Hide a class that the model knows, and see which detector would have found it."""
+    from rtscv_mlops.cli.bench import print_bench, progress_bar
+    from rtscv_mlops.pipeline import run_bench
+
+    with progress_bar("loading") as tell:
+        done = run_bench(
+            _load(monitor) if monitor else None,
+            hide_class or (),
+            detectors=detector or (),
+            rate=rate,
+            seeds=seeds,
+            max_rows=max_rows,
+            tell=tell,
+        )
+    if as_json:
+        print_json(done.as_json())
+    else:
+        print_bench(done)
+
+
+@app.command()
 def score(
     monitor: MonitorFile,
     window: Day = None,

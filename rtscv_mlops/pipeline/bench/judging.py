@@ -1,0 +1,154 @@
+"""One detector on one case: fitted on the known classes, what does it do with the hidden one?
+
+Knows cases, detectors and figures; knows nothing of registries or of how results are told.
+"""
+
+import warnings
+from dataclasses import asdict, dataclass, replace
+from math import isnan, nan
+from time import process_time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import fisher_exact
+from sklearn.base import clone
+
+from rtscv_mlops.metrics import auroc, detection_accuracy, macro_f
+from rtscv_mlops.peers import UNKNOWN, Detector, Peer
+from rtscv_mlops.pipeline.bench.hiding import Case, Places
+from rtscv_mlops.rectify import Verdict
+from rtscv_mlops.rectify.rows import take
+
+ALPHA = 0.01
+"""Level at which more flags on a window than on other known rows count as an alarm."""
+
+ALARMS = (Verdict.UNKNOWNS, Verdict.UNKNOWNS_AND_DRIFT)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """How one detector did on one case; a figure is None where the rows do not define it.
+
+    `found` is the monitor's own verdict; of a detector that has none, whether it flags
+    significantly more of the window than of other known rows. `quiet` is the same for the clean
+    window. `known_lost` is the share of the window's known rows that it flags. `problem` says why
+    there are no figures.
+    """
+
+    detector: str
+    hidden: tuple[Any, ...]
+    seed: int
+    window_rows: int
+    hidden_rows: int
+    verdict: str | None = None
+    found: bool | None = None
+    quiet: bool | None = None
+    recall: float | None = None
+    precision: float | None = None
+    known_lost: float | None = None
+    auroc: float | None = None
+    macro_f: float | None = None
+    seconds: float | None = None
+    problem: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the record as JSON can hold it."""
+        return asdict(self) | {"hidden": [_plain(label) for label in self.hidden]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a detector made of a window, and which of other known rows it flags."""
+
+    scores: NDArray[Any]
+    answers: NDArray[Any]
+    elsewhere: NDArray[np.bool_]
+    verdict: str | None
+
+    @property
+    def flagged(self) -> NDArray[np.bool_]:
+        return np.asarray(self.answers == UNKNOWN)
+
+    @property
+    def alarms(self) -> bool:
+        """Whether the window is flagged significantly more than other known rows."""
+        table = [[np.sum(flags), np.sum(~flags)] for flags in (self.flagged, self.elsewhere)]
+        return bool(fisher_exact(table, alternative="greater").pvalue < ALPHA)
+
+
+def judge(key: str, peer: Peer, estimator: Any, rows: Any, case: Case) -> Record:
+    """Return how a detector does; one that cannot run on these rows says why."""
+    n_hidden = int((case.codes[case.window] == UNKNOWN).sum())
+    record = Record(key, case.hidden, case.seed, len(case.window), n_hidden)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of some eighteen algorithms, on rows of any kind
+            return replace(record, **_figures(peer, estimator, rows, case))
+    except Exception as error:  # neither the algorithm nor the estimator is ours
+        return replace(record, problem=_reason(error))
+
+
+def _figures(peer: Peer, estimator: Any, rows: Any, case: Case) -> dict[str, Any]:
+    start = process_time()
+    detector = _fit(peer, estimator, rows, case, case.window)
+    seen = _look(detector, rows, case.window, case.clean)
+    seconds = process_time() - start
+    if detector.sees_window:
+        detector = _fit(peer, estimator, rows, case, case.clean)
+    clean = _look(detector, rows, case.clean, case.known_of_window)
+    truth = case.codes[case.window]
+    known_classes = range(int(case.codes.max()) + 1)
+    is_hidden, flagged = truth == UNKNOWN, seen.flagged
+    figures = {
+        "recall": detection_accuracy(truth, seen.answers, known_classes, UNKNOWN),
+        "precision": is_hidden[flagged].mean() if flagged.any() else nan,
+        "known_lost": flagged[~is_hidden].mean(),
+        "auroc": auroc(is_hidden, seen.scores),
+        "macro_f": macro_f(truth, seen.answers, known_classes, UNKNOWN),
+        "seconds": seconds,
+    }
+    return {name: None if isnan(value) else float(value) for name, value in figures.items()} | {
+        "verdict": seen.verdict,
+        "found": seen.alarms if seen.verdict is None else seen.verdict in ALARMS,
+        "quiet": _is_quiet(clean, case),
+    }
+
+
+def _fit(peer: Peer, estimator: Any, rows: Any, case: Case, window: Places) -> Detector:
+    detector: Detector = peer.make(clone(estimator), case.seed)
+    training = take(rows, case.training)
+    return detector.fit(training, case.codes[case.training], take(rows, window))
+
+
+def _look(detector: Detector, rows: Any, window: Places, others: Places) -> _Look:
+    there = take(rows, window)
+    return _Look(
+        scores=np.asarray(detector.score_window(there)),
+        answers=np.asarray(detector.predict_window(there)),
+        elsewhere=np.asarray(detector.decide(take(rows, others)), dtype=bool),
+        verdict=_verdict(detector),
+    )
+
+
+def _verdict(detector: Detector) -> str | None:
+    """Return what the monitor's own test said; other detectors have none."""
+    assessment = getattr(getattr(detector, "model_", None), "assessment_", None)
+    return None if assessment is None else str(assessment.verdict)
+
+
+def _is_quiet(clean: _Look, case: Case) -> bool | None:
+    if clean.verdict is not None:
+        return clean.verdict == Verdict.NO_CHANGE
+    # Rows flagged no more than themselves say nothing.
+    return None if case.shares_rows else not clean.alarms
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of what went wrong."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _plain(label: Any) -> Any:
+    return label if isinstance(label, bool | int | float | str) else str(label)
