@@ -1,6 +1,6 @@
 """The open-set nearest neighbour, which compares distances with distances. Knows numbers only."""
 
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ class OSNN(OpenSetClassifier):
     hides half of the classes and takes the best normalised accuracy.
     """
 
+    GROUPS: ClassVar[int] = 2
     _quality = staticmethod(normalised_accuracy)
 
     def _learn(self, numbers: NDArray, codes: NDArray) -> Self:

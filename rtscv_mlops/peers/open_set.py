@@ -3,7 +3,7 @@
 Knows numbers and codes; the methods live in `extremes`, `machines`, `neighbours` and `slabs`.
 """
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,10 @@ from rtscv_mlops.rectify.rows import take
 
 class OpenSetClassifier(Detector):
     """Classifies by itself, without the base model, from at most `MAX_ROWS` scaled known rows."""
+
+    GROUPS: ClassVar[int] = 3
+    """Of this many groups of classes each is hidden once: few enough visible classes are missing
+    that a threshold carries over, since most methods grow stricter with every further class."""
 
     _quality = staticmethod(open_set_f)
 
@@ -49,7 +53,14 @@ class OpenSetClassifier(Detector):
         return -membership.max(axis=1)
 
     def _choose_threshold(self, numbers: NDArray, codes: NDArray) -> float:
-        return threshold_by_hiding(self._judge, numbers, codes, self.random_state, self._quality)
+        return threshold_by_hiding(
+            self._judge,
+            numbers,
+            codes,
+            groups=self.GROUPS,
+            quality=self._quality,
+            seed=self.random_state,
+        )
 
     def _judge(self, known: NDArray, codes: NDArray, rows: NDArray) -> tuple[NDArray, NDArray]:
         membership = clone(self)._learn(known, codes)._membership(rows)

@@ -16,15 +16,12 @@ KNOWN_KEPT = 0.95
 """Share of held-out known rows that a threshold without hidden classes leaves known."""
 
 FOLDS = 3
-ROUNDS = 3
-"""How often classes are hidden; one draw of them decides too much."""
-
 CANDIDATES = 100
 HELD_OUT = 1 / 3
 """Share of the visible classes' rows that a round judges instead of learning from."""
 
 Quality = Callable[[NDArray, NDArray], float]
-"""Rates predicted codes, given the true ones; `metrics.UNKNOWN`-like codes are -1 in both."""
+"""Rates predicted codes, given the true ones; unknown rows are -1 in both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,34 +60,37 @@ def normalised_accuracy(truth: NDArray, predicted: NDArray) -> float:
 
 
 def threshold_by_hiding(
-    judge: Judge, rows: NDArray, codes: NDArray, seed: int, quality: Quality
+    judge: Judge, rows: NDArray, codes: NDArray, *, groups: int, quality: Quality, seed: int
 ) -> float:
-    """Hide half of the known classes and return the threshold that finds them best.
+    """Hide one group of the known classes after another; return what finds them best on average.
 
     Of two classes none can be hidden with two left: then held-out known rows alone decide.
     """
-    if len(np.unique(codes)) < 3:
+    classes = np.random.default_rng(seed).permutation(np.unique(codes))
+    if len(classes) < 3:
         train, test = next(folds(codes, seed))
         _, scores = judge(rows[train], codes[train], rows[test])
         return keep_known(scores)
-    rounds = [_hide_and_judge(judge, rows, codes, seed + number) for number in range(ROUNDS)]
+    # Of three classes a half would be two, and leave one alone.
+    hidden = np.array_split(classes, groups if len(classes) > 3 else 3)
+    rounds = [_hide_and_judge(judge, rows, codes, group, seed) for group in hidden]
     pooled = np.concatenate([judged.scores for judged in rounds])
     candidates = np.unique(np.quantile(pooled, np.linspace(0, 1, CANDIDATES)))
     rated = [np.mean([_rate(judged, level, quality) for judged in rounds]) for level in candidates]
     return float(candidates[int(np.argmax(rated))])
 
 
-def _hide_and_judge(judge: Judge, rows: NDArray, codes: NDArray, seed: int) -> Judged:
-    classes = np.random.default_rng(seed).permutation(np.unique(codes))
-    visible = np.sort(classes[len(classes) // 2 :])
-    shown = np.flatnonzero(np.isin(codes, visible))
+def _hide_and_judge(
+    judge: Judge, rows: NDArray, codes: NDArray, hidden: NDArray, seed: int
+) -> Judged:
+    is_hidden = np.isin(codes, hidden)
+    visible, shown = np.unique(codes[~is_hidden]), np.flatnonzero(~is_hidden)
     train, test = train_test_split(
         shown, test_size=HELD_OUT, stratify=codes[shown], random_state=seed
     )
-    hidden = np.flatnonzero(~np.isin(codes, visible))
-    judged = np.concatenate([test, hidden])
+    judged = np.concatenate([test, np.flatnonzero(is_hidden)])
     best, scores = judge(rows[train], np.searchsorted(visible, codes[train]), rows[judged])
-    truth = np.append(np.searchsorted(visible, codes[test]), np.full(len(hidden), -1))
+    truth = np.where(is_hidden[judged], -1, np.searchsorted(visible, codes[judged]))
     return Judged(truth, best, scores)
 
 
