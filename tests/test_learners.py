@@ -18,6 +18,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from rtscv_mlops import RTSCVClassifier
 from rtscv_mlops.errors import InputError
+from rtscv_mlops.rectify.network import Texture
 from tests.windows import new_blob, split_digits
 
 SKLEARN = {
@@ -157,6 +158,43 @@ def test_images_are_compared_in_the_network_s_own_features(hidden):
     if hidden:
         assert np.mean(truth[model.unknown_indices_]) > 0.8
         assert roc_auc_score(truth, model.unknown_score(window)) > 0.95
+
+
+def test_texture_is_where_unknowns_hide_from_a_network():
+    """Digits behind a mesh are found, though the network sees averages that hide all of it."""
+    X, y, window, _ = split_digits(hidden=(), n_training=900, n_window=600)
+    images, window = (np.kron((rows / 16).reshape(-1, 1, 8, 8), np.ones((2, 2))).astype(np.float32)
+                      for rows in (X, window))  # fmt: skip
+    meshed = np.arange(600) < 120
+    mesh = np.indices((16, 16)).sum(axis=0) % 2
+    window[meshed] += 0.15 * (2 * mesh - 1)  # no average over two by two pixels changes
+    learner = network(
+        ("AvgPool2d", 2), ("Flatten",), ("Linear", 64, 32), ("ReLU",), n_hidden=32,
+        lr=0.003, max_epochs=15,
+    )  # fmt: skip
+
+    model = RTSCVClassifier(learner).fit(images, y, window)
+
+    assert model.assessment_.verdict in ("unknowns", "unknowns_and_drift")
+    assert meshed[model.unknown_indices_].mean() > 0.9
+    assert roc_auc_score(meshed, model.window_scores_) > 0.95
+
+
+def test_texture_has_a_pitch():
+    """A coarse and a fine pattern of one strength differ in texture; a shifted one does not."""
+    pytest.importorskip("torch", reason="needs the extra [torch]")
+    places = np.arange(32)
+    stripes = {pitch: np.tile(np.sin(2 * np.pi * places / pitch), (32, 1)) for pitch in (4, 8)}
+    shifted = np.tile(np.sin(2 * np.pi * (places + 4) / 8), (32, 1))
+    images = np.stack([stripes[4], stripes[8], shifted])[:, None].astype(np.float32)
+
+    fine, coarse, moved = Texture(floor=1e-3)(images)
+
+    np.testing.assert_allclose(coarse, moved, atol=0.02)
+    assert np.abs(fine - coarse).max() > 0.5
+    assert Texture.applies(images)
+    assert not Texture.applies(images.reshape(3, -1))
+    assert not Texture.applies(images[:, :, :5])
 
 
 def test_a_network_gate_needs_a_network():

@@ -26,7 +26,7 @@ from rtscv_mlops.rectify.evidence import Assessment
 from rtscv_mlops.rectify.gates import FoldsGate, ForestGate, Gate, KernelGate, margins
 from rtscv_mlops.rectify.labels import Labels, check_labels
 from rtscv_mlops.rectify.monitor import RATIO, Finding, assess_window
-from rtscv_mlops.rectify.network import NetworkGate, is_network, learn_embedding
+from rtscv_mlops.rectify.network import NetworkGate, is_network, learn_embeddings
 from rtscv_mlops.rectify.paper import cross_validate_sample, make_splitter, sample_window
 from rtscv_mlops.rectify.rows import Numbers, count, stack, take
 
@@ -313,8 +313,8 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         learner = self.estimator if isinstance(kind, str) else kind
         learner = seeded(learner, self.random_state)
         if kind == "network":
-            embed, kept = learn_embedding(learner, X, codes, self.random_state)
-            return NetworkGate(embed), kept
+            embeddings, kept = learn_embeddings(learner, X, codes, self.random_state)
+            return NetworkGate(embeddings), kept
         return FoldsGate(learner, n_jobs=self.n_jobs), every
 
     def _choose_gate(self, X: Any) -> str:
