@@ -20,7 +20,7 @@ SHAPES = (1e-2, 1e4)
 """Shapes outside these are those of equal values, which no Weibull describes."""
 
 LEAST = 1e-6
-"""A distance this small beside the largest counts as this large: the log of 0 is no number."""
+"""A value this small beside the largest counts as this large: the log of 0 is no number."""
 
 LARGEST_EXPONENT = 600.0
 
@@ -30,8 +30,11 @@ def fit_weibull(values: NDArray) -> tuple[NDArray, NDArray]:
 
     The location is 0. The shape's equation has one root, and its left side only grows.
     """
-    largest = np.maximum(values.max(axis=1, keepdims=True), np.finfo(float).tiny)
-    logs = np.log(np.maximum(values / largest, LEAST))
+    least = LEAST * np.maximum(values.max(axis=1, keepdims=True), LEAST)
+    logs = np.log(np.maximum(values, least))
+    # Relative to the largest value, so that no power of any shape overflows.
+    top = logs.max(axis=1)
+    logs = logs - top[:, None]
     middle = logs.mean(axis=1)
     shape = np.clip(np.pi / np.sqrt(6) / np.maximum(logs.std(axis=1), 1 / SHAPES[1]), *SHAPES)
     for _ in range(STEPS):
@@ -43,7 +46,7 @@ def fit_weibull(values: NDArray) -> tuple[NDArray, NDArray]:
         # A full step may leave the positive numbers; half the shape never does.
         shape = np.clip(np.maximum(shape - step, shape / 2), *SHAPES)
     scale = np.exp(shape[:, None] * logs).mean(axis=1) ** (1 / shape)
-    return shape, scale * largest[:, 0]
+    return shape, scale * np.exp(top)
 
 
 class EVM(OpenSetClassifier):
@@ -61,26 +64,23 @@ class EVM(OpenSetClassifier):
     def _learn(self, numbers: NDArray, codes: NDArray) -> Self:
         order = np.argsort(codes, kind="stable")
         self.rows_, self.starts_ = numbers[order], split_points(codes[order])
-        of_class = np.split(self.rows_, self.starts_[1:])
-        margins = np.concatenate(
-            [
-                self._nearest_margins(
-                    rows, np.delete(self.rows_, slice(start, start + len(rows)), 0)
-                )
-                for start, rows in zip(self.starts_, of_class, strict=True)
-            ]
-        )
-        self.shapes_, self.scales_ = fit_weibull(margins)
+        ends = np.append(self.starts_[1:], len(codes))
+        fits = [
+            fit_weibull(self._nearest_margins(slice(start, end)))
+            for start, end in zip(self.starts_, ends, strict=True)
+        ]
+        self.shapes_, self.scales_ = np.concatenate(fits, axis=1)
         return self
 
-    def _nearest_margins(self, rows: NDArray, others: NDArray) -> NDArray:
-        """Return half the distances of each row to the nearest rows of other classes."""
+    def _nearest_margins(self, of_class: slice) -> NDArray:
+        """Return half the distances of a class' rows to the nearest rows of other classes."""
+        others = np.delete(self.rows_, of_class, axis=0)
         tail = min(self.TAIL, len(others))
 
         def shortest(distances: NDArray, start: int) -> NDArray:
             return np.partition(distances, tail - 1, axis=1)[:, :tail] / 2
 
-        return np.concatenate(list(distance_chunks(rows, others, shortest)))
+        return np.concatenate(list(distance_chunks(self.rows_[of_class], others, shortest)))
 
     def _membership(self, numbers: NDArray) -> NDArray:
         scale = np.log(np.maximum(self.scales_, np.finfo(float).tiny))

@@ -19,7 +19,9 @@ from rtscv_mlops.peers.thresholds import FOLDS, folds
 PENALTY = 10.0
 """C of the benchmark's base learner."""
 
-LEAST_TAIL = 3
+LEAST_TAIL = 10
+"""Rows of a tail at least; an easy class has fewer support vectors than a fit needs."""
+
 LEAST_LOG = -LARGEST_EXPONENT
 """Logarithm of a probability that has become 0."""
 

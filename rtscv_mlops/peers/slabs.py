@@ -64,7 +64,9 @@ class OneVsSet(OpenSetClassifier):
 
     def _learn(self, numbers: NDArray, codes: NDArray) -> Self:
         self.machines_ = [
-            LinearSVC(C=PENALTY, random_state=self.random_state).fit(numbers, codes == code)
+            LinearSVC(C=PENALTY, dual=False, random_state=self.random_state).fit(
+                numbers, codes == code
+            )
             for code in np.unique(codes)
         ]
         values = self._values(numbers)

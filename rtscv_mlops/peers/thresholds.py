@@ -68,9 +68,9 @@ def threshold_by_hiding(
     """
     classes = np.random.default_rng(seed).permutation(np.unique(codes))
     if len(classes) < 3:
-        train, test = next(folds(codes, seed))
-        _, scores = judge(rows[train], codes[train], rows[test])
-        return keep_known(scores)
+        splits = folds(codes, seed)
+        held_out = [judge(rows[train], codes[train], rows[test])[1] for train, test in splits]
+        return keep_known(np.concatenate(held_out))
     # Of three classes a half would be two, and leave one alone.
     hidden = np.array_split(classes, groups if len(classes) > 3 else 3)
     rounds = [_hide_and_judge(judge, rows, codes, group, seed) for group in hidden]
