@@ -32,9 +32,9 @@ from rtscv_mlops.peers import PEERS, UNKNOWN
 FAR = 25.0
 """How far away, in standard deviations, unknown clusters are that the supplement calls far."""
 VARIANCES = (1, 2, 4, 9, 16, 25, 36)
-DISTANCES = (2, 3, 4, 6, 8, 11, 15, 20, 25)
+DISTANCES = (2, 3, 4, 6, 9, 13, 18, 25)
 HIDDEN = {"pendigits": 3, "coil20": 6, "letter": 11, "digits": 3}
-MOST_ROWS = 6_000
+MOST_ROWS = 4_000
 """Rows of a data set that take part, so that a curve takes minutes."""
 RATIOS = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.4)
 LARGE_RATIOS = {"pendigits": (0.6,), "coil20": (0.6, 0.9)}
@@ -53,7 +53,7 @@ def plan(quick: bool, only: tuple[str, ...] = ()) -> Iterator[Job]:
 
 
 def plan_csi(quick: bool) -> Iterator[Job]:
-    seeds = range(2 if quick else 20)
+    seeds = range(2 if quick else 10)
     altered = {"one cluster": VARIANCES, "two clusters": VARIANCES, "distance": DISTANCES}
     for panel, values in altered.items():
         for value in values[::3] if quick else values:
@@ -110,7 +110,7 @@ def score(case: Case, answers: NDArray) -> float:
 def plan_sample_ratio(quick: bool) -> Iterator[Job]:
     for name in ("coil20",) if quick else ("pendigits", "coil20", "letter"):
         ratios = (*RATIOS, *LARGE_RATIOS.get(name, ()))
-        for seed in range(2 if quick else 7):
+        for seed in range(2 if quick else 5):
             job = partial(rectify_real, name, seed=seed, study="sample_ratio")
             yield partial(job, mode="pre", ratio=0.0)
             yield partial(job, mode="monitor")
@@ -120,7 +120,7 @@ def plan_sample_ratio(quick: bool) -> Iterator[Job]:
 
 def plan_folds(quick: bool) -> Iterator[Job]:
     for name in ("coil20", "digits") if quick else ("letter", "pendigits", "coil20", "digits"):
-        for seed in range(2 if quick else 7):
+        for seed in range(2 if quick else 5):
             job = partial(rectify_real, name, seed=seed, study="folds", ratio=FOLDS_RATIO)
             yield partial(job, mode="pre")
             for folds in FOLDS:
@@ -181,7 +181,7 @@ def thin_out(data: Dataset) -> Dataset:
 
 def plan_j1(quick: bool) -> Iterator[Job]:
     for varied in ("known", "unknown"):
-        for seed in range(8 if quick else 120):
+        for seed in range(8 if quick else 80):
             yield partial(relate_j1, varied, seed)
 
 

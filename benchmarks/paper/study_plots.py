@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image
 
 from benchmarks.paper.boundaries import MODELS, fit_model
 from benchmarks.paper.study_texts import METHODS, NAMES, mean_interval, rank_correlation
@@ -25,8 +26,7 @@ def draw(records: Iterable[dict[str, Any]], folder: Path) -> None:
     for study, plot in PLOTS.items():
         of_study = frame[frame["study"] == study].dropna(axis=1, how="all")
         if len(of_study):
-            figure = plot(of_study)
-            figure.savefig(folder / f"paper-{study.replace('_', '-')}.png", dpi=105)
+            _save(plot(of_study), folder / f"paper-{study.replace('_', '-')}.png")
 
 
 def plot_csi(frame: pd.DataFrame) -> Figure:
@@ -106,18 +106,30 @@ def plot_boundaries(frame: pd.DataFrame) -> Figure:
     learners = list(frame["learner"].unique())
     seeds = sorted(frame["seed"].unique())[:DRAWN_PLANES]
     columns = [(int(seed), model) for seed in seeds for model in MODELS]
-    size = 2.5
-    figure = Figure(
-        figsize=(size * len(columns), 1.12 * size * len(learners)), layout="constrained"
-    )
+    figure = Figure(figsize=(2.5 * len(columns), 2.7 * len(learners)), layout="constrained")
     grid = figure.subplots(len(learners), len(columns), squeeze=False)
     scores = frame.set_index(["learner", "model", "seed"])["f"]
     for learner, row in zip(learners, grid, strict=True):
         for axis, (seed, model) in zip(row, columns, strict=True):
             draw_model(axis, *fit_model(learner, model, seed), "")
-            axis.set_title(f"{learner}, {MODELS[model]}", fontsize=9)
-            axis.set_xlabel(f"macro F {scores[learner, model, seed]:.1f} %", fontsize=9)
+            axis.set_xlabel(f"macro F {scores[learner, model, seed]:.1f} %")
+        row[0].set_ylabel(learner, fontsize=12)
+    for axis, (_, model) in zip(grid[0], columns, strict=True):
+        axis.set_title(MODELS[model], fontsize=11)
+    figure.supxlabel(
+        "squares: training rows; triangles: the window, yellow where extracted as unknown; "
+        "black: answered with “unknown”",
+        fontsize=11,
+    )
     return figure
+
+
+def _save(figure: Figure, path: Path) -> None:
+    figure.savefig(path, dpi=105)
+    # Few colours suffice, and halve what a reader of the page has to load.
+    with Image.open(path) as picture:
+        few = picture.convert("RGB").quantize(128)
+    few.save(path, optimize=True)
 
 
 def _panels(count: int, *, width: float, height: float = 3.6) -> tuple[Figure, list[Axes]]:

@@ -120,7 +120,7 @@ def describe_sample_ratio(frame: pd.DataFrame) -> Iterator[str]:
     yield (
         f"{_data_sets(frame)}; an RBF SVM; F on all test rows, "
         f"{frame['seed'].nunique()} random choices of hidden classes. "
-        "At most 6 000 rows of a data set take part. The ratio is sample rows over training rows; "
+        "At most 4 000 rows of a data set take part. The ratio is sample rows over training rows; "
         "0 is the model before rectification. The best ratio is read off the test labels, which "
         "no user has."
     )
@@ -186,7 +186,8 @@ def describe_folds(frame: pd.DataFrame) -> Iterator[str]:
     yield (
         f"{_data_sets(frame)}; an RBF SVM in paper mode, the sample being "
         f"{paper['ratio'].iloc[0]:g} of the training rows; {frame['seed'].nunique()} random "
-        "choices of hidden classes. Holdout keeps a third of the rows apart, once."
+        "choices of hidden classes; at most 4 000 rows of a data set. Holdout keeps a third of the "
+        "rows apart, once."
     )
     yield from _plot("folds", "F against the number of folds")
     cells = paper.groupby(["data", "folds"])["f"]
