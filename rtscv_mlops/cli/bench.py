@@ -17,7 +17,7 @@ COLUMNS = ("finds it", "quiet", "recall", "precision", "known lost", "AUROC", "F
 CAPTION = (
     "finds it: the monitor by its own verdict; the others have no test of a window, so by a rule "
     "of ours: they flag more of it than of other known rows (Fisher's exact test, p < 0.01). "
-    "quiet: no such alarm on a window without the hidden class. "
+    "quiet: no such alarm on a window of known rows only. "
     "recall: hidden rows flagged. precision: flagged rows that are hidden. "
     "known lost: known rows flagged. F: mean over the known classes and the hidden one."
 )
@@ -69,9 +69,9 @@ def _title(done: "Bench") -> str:
 
     case = done.cases[0]
     if len(done.cases) > 1:
-        what = f"{len(done.cases)} cases, windows of about {len(case.window)} rows"
+        what = f"{len(done.cases)} cases, windows of about {len(case.truth)} rows"
     else:
-        what = f"{case.name} hidden, a window of {len(case.window)} rows"
+        what = f"{case.name} hidden, a window of {len(case.truth)} rows"
     return f"{done.what}: {what}, {percent(done.rate)} of them hidden"
 
 
@@ -82,7 +82,7 @@ def _cells(row: "Row") -> "list[Text]":
         return [Text("cannot run")]
     cells = [
         _count(row.found, row.judged),
-        _count(row.quiet, row.quiet_judged),
+        _count(row.quiet, row.judged),
         *map(_share, (row.recall, row.precision, row.known_lost, row.auroc, row.macro_f)),
         "-" if row.seconds is None else f"{row.seconds:.1f}",
     ]
@@ -90,8 +90,8 @@ def _cells(row: "Row") -> "list[Text]":
 
 
 def _count(times: int, asked: int) -> str:
-    if asked <= 1:
-        return ("yes" if times else "no") if asked else "-"
+    if asked == 1:
+        return "yes" if times else "no"
     return f"{times} of {asked}"
 
 

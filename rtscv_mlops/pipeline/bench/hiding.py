@@ -15,8 +15,10 @@ from rtscv_mlops.errors import InputError
 from rtscv_mlops.peers import UNKNOWN
 from rtscv_mlops.review import percent
 
-MIN_WINDOW = 50
-"""A monitor does not assess fewer rows unless its `rectify.min_rows` is lowered."""
+WINDOW_SHARE = 0.7
+"""A window's size as a share of the half that it is taken from; the rest is compared with it."""
+
+MIN_WINDOW = 30
 
 MIN_HIDDEN = 5
 """Fewer hidden rows are found or missed by chance."""
@@ -28,21 +30,28 @@ Places = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """Places of rows: what is trained on, the window, and known rows that are in neither."""
+
+    training: Places
+    window: Places
+    others: Places
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
-    """Labelled rows with some classes hidden. All arrays but `codes` are places of rows.
+    """Labelled rows with some classes hidden, as two trials of which the second is clean.
 
     `codes` has the class of every row, 0, 1, … for known classes and `UNKNOWN` for hidden ones.
-    No row is both in `training` and in a window. `clean` is a window without hidden rows; its rows
-    are others than those of `window`, unless `shares_rows`.
+    Each half of the known rows is trained on in one trial, and makes the window of the other: so
+    both windows, which share no row and have the same size, are as large as the rows allow.
     """
 
     hidden: tuple[Any, ...]
     seed: int
     codes: Places
-    training: Places
-    window: Places
-    clean: Places
-    shares_rows: bool
+    trial: Trial
+    clean: Trial
     notes: tuple[str, ...]
 
     @property
@@ -50,19 +59,15 @@ class Case:
         return name_classes(self.hidden)
 
     @property
-    def known_of_window(self) -> Places:
-        is_known: NDArray[np.bool_] = self.codes[self.window] != UNKNOWN
-        return self.window[is_known]
+    def truth(self) -> Places:
+        """The codes of the window's rows."""
+        return self.codes[self.trial.window]
 
 
 def hide_classes(
     labels: NDArray[Any], hidden: Sequence[Any], *, rate: float, seed: int = 0
 ) -> Case:
-    """Hide classes: half of each class is held out, and makes a window and a clean window.
-
-    Both windows have the same size, the largest that the held-out rows allow. Where they do not
-    allow two windows of `MIN_WINDOW` rows, the clean window is the known rows of the other one.
-    """
+    """Hide classes: the window has them at this rate, the training data has none of them."""
     check_rate(rate)
     classes, place = np.unique(labels, return_inverse=True)
     is_hidden = np.array([label in hidden for label in classes.tolist()])
@@ -75,23 +80,28 @@ def hide_classes(
         )
     codes = np.where(is_hidden, UNKNOWN, np.cumsum(~is_hidden) - 1)[place]
     rng = np.random.default_rng(seed)
-    training, held_out = _halve_each_class(place, rng)
-    is_known = codes[held_out] != UNKNOWN
-    of_known, of_hidden = held_out[is_known], held_out[~is_known]
-    plan = _plan_windows(len(of_known), len(of_hidden), rate)
-    if plan.size < MIN_WINDOW or plan.n_hidden < MIN_HIDDEN:
-        raise _too_few_rows(hidden, rate, plan, len(of_known), len(of_hidden))
-    known_of_window = of_known[: plan.n_known]
-    clean = known_of_window if plan.shares_rows else of_known[plan.n_known :][: plan.size]
+    of_hidden = rng.permutation(np.flatnonzero(codes == UNKNOWN))
+    first, second = _halve_each_class(np.flatnonzero(codes != UNKNOWN), place, rng)
+    possible = int(WINDOW_SHARE * len(second))
+    size = min(possible, int(len(of_hidden) / rate))
+    n_hidden = round(rate * size)
+    if size < MIN_WINDOW or n_hidden < MIN_HIDDEN:
+        raise _too_few_rows(hidden, rate, (size, n_hidden), (possible, len(of_hidden)))
+    notes = []
+    if size < possible:
+        notes.append(
+            f"Only {len(of_hidden)} rows are {name_classes(hidden)}, so the window has {size} rows "
+            f"where the other classes would allow {possible}."
+        )
+    n_known = size - n_hidden
+    window = rng.permutation(np.concatenate([second[:n_known], of_hidden[:n_hidden]]))
     return Case(
         hidden=tuple(hidden),
         seed=seed,
         codes=codes,
-        training=training[codes[training] != UNKNOWN],
-        window=rng.permutation(np.concatenate([known_of_window, of_hidden[: plan.n_hidden]])),
-        clean=clean,
-        shares_rows=plan.shares_rows,
-        notes=tuple(_notes(hidden, plan, len(of_hidden))),
+        trial=Trial(first, window, second[n_known:]),
+        clean=Trial(second, first[:size], first[size:]),
+        notes=tuple(notes),
     )
 
 
@@ -133,57 +143,23 @@ def _spelling(label: Any) -> float | str:
         return text.casefold()
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """How many rows each window gets; `possible` is the size if hidden rows were no limit."""
-
-    size: int
-    n_hidden: int
-    possible: int
-    shares_rows: bool
-
-    @property
-    def n_known(self) -> int:
-        return self.size - self.n_hidden
-
-
-def _plan_windows(n_known: int, n_hidden: int, rate: float) -> _Plan:
-    apart, shared = int(n_known / (2 - rate)), int(n_known / (1 - rate))
-    shares_rows = apart < MIN_WINDOW
-    possible = shared if shares_rows else apart
-    size = min(possible, int(n_hidden / rate))
-    return _Plan(size, round(rate * size), possible, shares_rows)
-
-
-def _halve_each_class(place: Places, rng: np.random.Generator) -> tuple[Places, Places]:
+def _halve_each_class(
+    rows: Places, place: Places, rng: np.random.Generator
+) -> tuple[Places, Places]:
     """Return two halves of the rows in random order; the odd row of a class is in the first."""
-    order = rng.permutation(len(place))
+    order = rng.permutation(rows)
     rank = pd.Series(place[order]).groupby(place[order]).cumcount().to_numpy()
     return order[rank % 2 == 0], order[rank % 2 == 1]
 
 
-def _notes(hidden: Sequence[Any], plan: _Plan, n_hidden: int) -> list[str]:
-    notes = []
-    if plan.size < plan.possible:
-        notes.append(
-            f"Only {n_hidden} held-out rows are {name_classes(hidden)}, so the window has "
-            f"{plan.size} rows where the other classes would allow {plan.possible}."
-        )
-    if plan.shares_rows:
-        notes.append(
-            "There are too few rows for two windows, so the clean window is the known rows of the "
-            "other one; whether a detector without a test of its own stays quiet cannot be told."
-        )
-    return notes
-
-
 def _too_few_rows(
-    hidden: Sequence[Any], rate: float, plan: _Plan, n_known: int, n_hidden: int
+    hidden: Sequence[Any], rate: float, planned: tuple[int, int], there: tuple[int, int]
 ) -> InputError:
+    (size, n_hidden), (possible, of_hidden) = planned, there
     return InputError(
-        f"Half of the rows are held out: {n_hidden} of {name_classes(hidden)} and {n_known} of "
-        f"other classes. At a rate of {percent(rate)} they make a window of {plan.size} rows, "
-        f"{plan.n_hidden} of them hidden; at least {MIN_WINDOW}, {MIN_HIDDEN} of them hidden, "
-        "tell something. Hide a class with more rows, or change the rate.",
+        f"There are {of_hidden} rows of {name_classes(hidden)}, and enough of other classes for a "
+        f"window of {possible} rows. At a rate of {percent(rate)} this makes a window of {size}, "
+        f"{n_hidden} of them hidden; at least {MIN_WINDOW}, {MIN_HIDDEN} of them hidden, tell "
+        "something. Hide a class with more rows, or change the rate.",
         code="too_few_rows",
     )

@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 from rtscv_mlops.metrics import auroc, detection_accuracy, macro_f
 from rtscv_mlops.peers import UNKNOWN, Detector, Peer
-from rtscv_mlops.pipeline.bench.hiding import Case, Places
+from rtscv_mlops.pipeline.bench.hiding import Case, Trial
 from rtscv_mlops.rectify import Verdict
 from rtscv_mlops.rectify.rows import take
 
@@ -24,16 +24,17 @@ ALPHA = 0.01
 """Level at which more flags on a window than on other known rows count as an alarm."""
 
 ALARMS = (Verdict.UNKNOWNS, Verdict.UNKNOWNS_AND_DRIFT)
+NO_CHANGE = Verdict.NO_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """How one detector did on one case; a figure is None where the rows do not define it.
 
-    `found` is the monitor's own verdict; of a detector that has none, whether it flags
-    significantly more of the window than of other known rows. `quiet` is the same for the clean
-    window. `known_lost` is the share of the window's known rows that it flags. `problem` says why
-    there are no figures.
+    `found`, and `quiet` on the clean window, are the monitor's own verdicts. A detector that has
+    none raises an alarm if it flags significantly more of a window than of other known rows that
+    it was not fitted on. `known_lost` is the share of the window's known rows that it flags.
+    `problem` says why there are no figures.
     """
 
     detector: str
@@ -71,16 +72,24 @@ class _Look:
         return np.asarray(self.answers == UNKNOWN)
 
     @property
-    def alarms(self) -> bool:
-        """Whether the window is flagged significantly more than other known rows."""
+    def finds(self) -> bool:
+        """Whether it says that the window holds something unknown."""
+        return self._flags_more() if self.verdict is None else self.verdict in ALARMS
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it says that nothing changed."""
+        return not self._flags_more() if self.verdict is None else self.verdict == NO_CHANGE
+
+    def _flags_more(self) -> bool:
         table = [[np.sum(flags), np.sum(~flags)] for flags in (self.flagged, self.elsewhere)]
         return bool(fisher_exact(table, alternative="greater").pvalue < ALPHA)
 
 
 def judge(key: str, peer: Peer, estimator: Any, rows: Any, case: Case) -> Record:
     """Return how a detector does; one that cannot run on these rows says why."""
-    n_hidden = int((case.codes[case.window] == UNKNOWN).sum())
-    record = Record(key, case.hidden, case.seed, len(case.window), n_hidden)
+    n_hidden = int((case.truth == UNKNOWN).sum())
+    record = Record(key, case.hidden, case.seed, len(case.truth), n_hidden)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of some eighteen algorithms, on rows of any kind
@@ -91,42 +100,31 @@ def judge(key: str, peer: Peer, estimator: Any, rows: Any, case: Case) -> Record
 
 def _figures(peer: Peer, estimator: Any, rows: Any, case: Case) -> dict[str, Any]:
     start = process_time()
-    detector = _fit(peer, estimator, rows, case, case.window)
-    seen = _look(detector, rows, case.window, case.clean)
+    seen = _look(peer.make(clone(estimator), case.seed), rows, case, case.trial)
     seconds = process_time() - start
-    if detector.sees_window:
-        detector = _fit(peer, estimator, rows, case, case.clean)
-    clean = _look(detector, rows, case.clean, case.known_of_window)
-    truth = case.codes[case.window]
+    clean = _look(peer.make(clone(estimator), case.seed), rows, case, case.clean)
     known_classes = range(int(case.codes.max()) + 1)
-    is_hidden, flagged = truth == UNKNOWN, seen.flagged
+    is_hidden, flagged = case.truth == UNKNOWN, seen.flagged
     figures = {
-        "recall": detection_accuracy(truth, seen.answers, known_classes, UNKNOWN),
+        "recall": detection_accuracy(case.truth, seen.answers, known_classes, UNKNOWN),
         "precision": is_hidden[flagged].mean() if flagged.any() else nan,
         "known_lost": flagged[~is_hidden].mean(),
         "auroc": auroc(is_hidden, seen.scores),
-        "macro_f": macro_f(truth, seen.answers, known_classes, UNKNOWN),
+        "macro_f": macro_f(case.truth, seen.answers, known_classes, UNKNOWN),
         "seconds": seconds,
     }
-    return {name: None if isnan(value) else float(value) for name, value in figures.items()} | {
-        "verdict": seen.verdict,
-        "found": seen.alarms if seen.verdict is None else seen.verdict in ALARMS,
-        "quiet": _is_quiet(clean, case),
-    }
+    defined = {name: None if isnan(value) else float(value) for name, value in figures.items()}
+    said = {"verdict": seen.verdict, "found": seen.finds, "quiet": clean.is_quiet}
+    return {**defined, **said}
 
 
-def _fit(peer: Peer, estimator: Any, rows: Any, case: Case, window: Places) -> Detector:
-    detector: Detector = peer.make(clone(estimator), case.seed)
-    training = take(rows, case.training)
-    return detector.fit(training, case.codes[case.training], take(rows, window))
-
-
-def _look(detector: Detector, rows: Any, window: Places, others: Places) -> _Look:
-    there = take(rows, window)
+def _look(detector: Detector, rows: Any, case: Case, trial: Trial) -> _Look:
+    window = take(rows, trial.window)
+    detector.fit(take(rows, trial.training), case.codes[trial.training], window)
     return _Look(
-        scores=np.asarray(detector.score_window(there)),
-        answers=np.asarray(detector.predict_window(there)),
-        elsewhere=np.asarray(detector.decide(take(rows, others)), dtype=bool),
+        scores=np.asarray(detector.score_window(window)),
+        answers=np.asarray(detector.predict_window(window)),
+        elsewhere=np.asarray(detector.decide(take(rows, trial.others)), dtype=bool),
         verdict=_verdict(detector),
     )
 
@@ -135,13 +133,6 @@ def _verdict(detector: Detector) -> str | None:
     """Return what the monitor's own test said; other detectors have none."""
     assessment = getattr(getattr(detector, "model_", None), "assessment_", None)
     return None if assessment is None else str(assessment.verdict)
-
-
-def _is_quiet(clean: _Look, case: Case) -> bool | None:
-    if clean.verdict is not None:
-        return clean.verdict == Verdict.NO_CHANGE
-    # Rows flagged no more than themselves say nothing.
-    return None if case.shares_rows else not clean.alarms
 
 
 def _reason(error: Exception) -> str:

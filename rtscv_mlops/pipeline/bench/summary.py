@@ -45,7 +45,6 @@ class Row:
     failed: int
     found: int
     quiet: int
-    quiet_judged: int
     recall: float | None
     precision: float | None
     known_lost: float | None
@@ -88,7 +87,6 @@ def summarize(key: str, peer: Peer, records: Sequence[Record]) -> Row:
     own = [record for record in records if record.detector == key]
     ran = [record for record in own if not record.problem]
     failed = [record for record in own if record.problem]
-    asked = [record.quiet for record in ran if record.quiet is not None]
     return Row(
         detector=key,
         title=peer.title,
@@ -96,8 +94,7 @@ def summarize(key: str, peer: Peer, records: Sequence[Record]) -> Row:
         judged=len(ran),
         failed=len(failed),
         found=sum(record.found is True for record in ran),
-        quiet=sum(asked),
-        quiet_judged=len(asked),
+        quiet=sum(record.quiet is True for record in ran),
         **{name: _mean([getattr(record, name) for record in ran]) for name in FIGURES},
         problem=failed[0].problem if failed else "",
     )
@@ -119,7 +116,7 @@ def _conclude(done: Bench) -> Iterator[str]:
 
 
 def _monitor_words(done: Bench, ours: Row) -> str:
-    where = f"at {percent(done.rate)} of a window"
+    where = f"at {percent(done.rate)} of a window of {len(done.cases[0].truth)} rows"
     if ours.judged == 1:
         name = done.cases[0].name
         heard = "would have found" if ours.found else "would not have found"
@@ -127,7 +124,7 @@ def _monitor_words(done: Bench, ours: Row) -> str:
         return f"The monitor {heard} {name} {where}, and {calm} on the clean window."
     return (
         f"The monitor would have found what was hidden {where} in {ours.found} of {ours.judged} "
-        f"cases, and was quiet on {ours.quiet} of {ours.quiet_judged} clean windows."
+        f"cases, and was quiet on {ours.quiet} of {ours.judged} clean windows."
     )
 
 

@@ -1,0 +1,410 @@
+"""`rtscv-mlops bench`: a known class is hidden, and the table says who would have found it."""
+
+import json
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import mlflow
+import numpy as np
+import pytest
+from sklearn.dummy import DummyClassifier
+from sklearn.svm import SVC
+
+from rtscv_mlops import cli, demo
+from rtscv_mlops.errors import InputError
+from rtscv_mlops.peers import PEERS, UNKNOWN, Detector, Peer
+from rtscv_mlops.pipeline.bench import Labelled, bench, hide_classes
+from rtscv_mlops.pipeline.bench.hiding import find_class
+from rtscv_mlops.pipeline.bench.run import load_labelled
+from tests.deployments import MODEL, deployed, leaves
+from tests.registries import client_of
+
+KINDS = ("oak", "elm", "ash", "fig")
+
+
+class Cutoff(Detector):
+    """Flags leaves longer than a cutoff; fig leaves are about 9 long, oak and ash leaves 0."""
+
+    def __init__(self, cutoff=5.0, seen=None):
+        self.cutoff = cutoff
+        self.seen = seen
+
+    def fit(self, X, y, window=None):
+        self.threshold_ = self.cutoff
+        if self.seen is not None:
+            self.seen.append(SimpleNamespace(rows=X, codes=y, window=window))
+        return self
+
+    def score(self, X):
+        return X["length"].to_numpy()
+
+    def classify(self, X):
+        return np.zeros(len(X), dtype=int)
+
+
+def cutoff(value=5.0, seen=None):
+    return Peer("cutoff", "Cutoff", "today", "", lambda estimator, seed: Cutoff(value, seen))
+
+
+def broken(estimator, seed):
+    raise ModuleNotFoundError("No module named 'pyod'.\nInstall it.")
+
+
+def labelled(counts, estimator=None):
+    rows, kinds = leaves(0, counts)
+    return Labelled("leaves", rows, kinds, estimator or DummyClassifier())
+
+
+@pytest.fixture(scope="module")
+def forest():
+    """Enough leaves of each kind for two windows."""
+    return labelled({"oak": 300, "ash": 300, "fig": 300})
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run a command as a terminal of 100 columns would; return its exit code and both outputs."""
+
+    def run(*words):
+        monkeypatch.setenv("COLUMNS", "100")
+        monkeypatch.setattr(sys, "argv", ["rtscv-mlops", "bench", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        out, err = capsys.readouterr()
+        return end.value.code or 0, out, err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """The monitor file of the demo, with MLflow in SQLite; nothing is judged."""
+    folder = tmp_path_factory.mktemp("digits")
+    demo.prepare(folder, [next(demo.make_days())])
+    return folder / "digits.yaml"
+
+
+# -- what is hidden, and what is shown
+
+
+def test_the_hidden_class_never_reaches_training(forest):
+    """No fit is taught a row of the hidden class or a row of its own window."""
+    seen = []
+
+    bench(forest, [["fig"]], {"cutoff": cutoff(seen=seen)}, rate=0.1, seeds=2)
+
+    assert len(seen) == 4
+    for fit in seen:
+        assert set(forest.labels[fit.rows.index]) == {"ash", "oak"}
+        assert np.array_equal(fit.codes, forest.labels[fit.rows.index] == "oak")
+        assert not set(fit.rows.index) & set(fit.window.index)
+    assert ["fig" in forest.labels[fit.window.index] for fit in seen] == [True, False] * 2
+
+
+@pytest.mark.parametrize("rate", [0.04, 0.1, 0.3])
+def test_windows_have_the_asked_rate(forest, rate):
+    """The window holds the hidden class at the rate; the clean one holds none and is as large."""
+    case = hide_classes(forest.labels, ["fig"], rate=rate)
+
+    window, clean = case.trial.window, case.clean.window
+    is_hidden = forest.labels[window] == "fig"
+    assert is_hidden.mean() == pytest.approx(rate, abs=0.5 / len(window))
+    assert np.array_equal(case.truth == UNKNOWN, is_hidden)
+    assert set(forest.labels[clean]) == {"ash", "oak"}
+    assert len(clean) == len(window)
+    assert not set(clean) & set(window)
+
+
+def test_no_row_has_two_parts(forest):
+    """What is trained on, the window, and the known rows that it is compared with are apart."""
+    case = hide_classes(forest.labels, ["fig"], rate=0.1)
+
+    for trial in (case.trial, case.clean):
+        parts = (trial.training, trial.window, trial.others)
+        assert len(set(np.concatenate(parts))) == sum(map(len, parts))
+        assert set(forest.labels[trial.others]) == {"ash", "oak"}
+
+
+def test_a_split_can_be_repeated(forest):
+    """The same seed gives the same windows, another seed gives others."""
+    first, again, other = (
+        hide_classes(forest.labels, ["fig"], rate=0.1, seed=s) for s in (0, 0, 1)
+    )
+
+    assert np.array_equal(first.trial.window, again.trial.window)
+    assert not np.array_equal(first.trial.window, other.trial.window)
+
+
+def test_classes_are_hidden_together():
+    """Several classes are one unknown, and all of them come in the window."""
+    data = labelled(dict.fromkeys(KINDS, 200))
+
+    case = hide_classes(data.labels, ["fig", "elm"], rate=0.3)
+
+    assert set(data.labels[case.trial.window[case.truth == UNKNOWN]]) == {"fig", "elm"}
+    assert set(data.labels[case.trial.training]) == {"ash", "oak"}
+
+
+def test_a_rare_class_makes_a_smaller_window():
+    """The rate stays as asked, the window shrinks, and a note says so."""
+    data = labelled({"oak": 400, "ash": 400, "fig": 20})
+
+    done = bench(data, [["fig"]], {"cutoff": cutoff()}, rate=0.1, seeds=1)
+
+    assert (done.records[0].window_rows, done.records[0].hidden_rows) == (200, 20)
+    assert done.notes == (
+        "Only 20 rows are 'fig', so the window has 200 rows where the other classes would allow "
+        "280.",
+    )
+
+
+# -- the judgement
+
+
+@pytest.mark.parametrize(
+    ("level", "found", "recall", "lost"),
+    [(5.0, True, 1.0, 0.0), (99.0, False, 0.0, 0.0), (-99.0, False, 1.0, 1.0)],
+    ids=["finds it", "flags nothing", "flags everything"],
+)
+def test_finding_is_more_than_flagging(forest, level, found, recall, lost):
+    """A peer finds the class only if it flags more of the window than of other known rows."""
+    done = bench(forest, [["fig"]], {"cutoff": cutoff(level)}, rate=0.1, seeds=1)
+
+    (record,) = done.records
+    assert (record.found, record.quiet) == (found, True)
+    assert (record.recall, record.known_lost) == (recall, lost)
+    assert record.precision == (
+        None if level == 99 else pytest.approx(1.0 if found else 0.1, abs=0.01)
+    )
+    assert record.auroc == 1.0
+
+
+def test_the_monitor_judges_by_its_own_verdict(forest):
+    """RTSCV finds fig leaves by its verdict, and its clean window is quiet."""
+    data = Labelled("leaves", forest.rows, forest.labels, SVC(random_state=0))
+
+    done = bench(data, [["fig"]], {"monitor": PEERS["monitor"]}, rate=0.1, seeds=1)
+
+    (record,) = done.records
+    assert record.verdict == "unknowns"
+    assert (record.found, record.quiet) == (True, True)
+    assert record.recall > 0.9
+    assert done.sentences[0] == (
+        "The monitor would have found 'fig' at 10 % of a window of 210 rows, and was quiet on the "
+        "clean window."
+    )
+
+
+def test_a_detector_that_cannot_run_says_why(forest):
+    """Its row has the reason in place of figures, and stands below those of the others."""
+    peers = {"broken": Peer("broken", "Broken", "today", "", broken), "cutoff": cutoff()}
+
+    done = bench(forest, [["fig"]], peers, rate=0.1, seeds=1)
+
+    works, fails = done.rows
+    assert (works.detector, works.judged, works.problem) == ("cutoff", 1, "")
+    assert (fails.detector, fails.judged, fails.failed) == ("broken", 0, 1)
+    assert fails.problem == "No module named 'pyod'."
+    assert fails.macro_f is None
+
+
+def test_every_class_is_hidden_in_turn():
+    """Without a choice each class has its turn; one with too few rows is left out and named."""
+    data = labelled({"oak": 200, "elm": 200, "ash": 200, "fig": 4})
+
+    done = bench(data, None, {"cutoff": cutoff()}, rate=0.1, seeds=2)
+
+    assert [case.hidden for case in done.cases] == [("ash",)] * 2 + [("elm",)] * 2 + [("oak",)] * 2
+    assert (done.rows[0].judged, done.rows[0].found) == (6, 2)
+    assert done.notes[0].startswith("'fig' could not be hidden. There are 4 rows of 'fig', and")
+
+
+def test_better_figures_are_told_with_their_price(forest):
+    """Who has every hidden row because it flags every row is not told as simply better."""
+    peers = {"monitor": replace(cutoff(9.5), name="monitor"), "cutoff": cutoff(-99.0)}
+
+    sentences = bench(forest, [["fig"]], peers, rate=0.1, seeds=1).sentences
+
+    assert "recall 1.00 by Cutoff with known lost 1.00 (monitor 0.14 " in sentences[1]
+    assert "F 0." not in sentences[1]
+    assert "nothing drifted" in sentences[-1]
+
+
+# -- what a word means
+
+
+@pytest.mark.parametrize(
+    ("text", "classes", "label"),
+    [
+        ("3", [1, 2, 3], 3),
+        ("3", [1.0, 2.0, 3.0], 3.0),
+        ("3", ["1", "2", "3"], "3"),
+        ("03", ["3", "03"], "03"),
+        ("Fig", ["fig", "oak"], "fig"),
+        ("fig", ["fig", "Fig"], "fig"),
+        ("true", [False, True], True),
+        ("-1", [-1, 0, 1], -1),
+    ],
+)
+def test_a_word_means_a_class(text, classes, label):
+    """A class is found by its text, whatever the type of its label."""
+    found = find_class(text, classes)
+
+    assert found == label
+    assert type(found) is type(label)
+
+
+def test_a_word_with_two_meanings_is_refused():
+    """Two classes that the word might mean are not guessed between."""
+    with pytest.raises(InputError, match=r"not taught a class 'FIG'.*'fig', 'Fig'"):
+        find_class("FIG", ["fig", "Fig"])
+
+
+# -- the command
+
+
+def everything(uri):
+    """All runs, versions and aliases that MLflow has."""
+    client = client_of(uri)
+    experiments = [one.experiment_id for one in client.search_experiments()]
+    return (
+        {run.info.run_id: run.data.to_dictionary() for run in client.search_runs(experiments)},
+        [(one.name, one.version, one.tags) for one in client.search_model_versions()],
+        [(one.name, one.aliases, one.tags) for one in client.search_registered_models()],
+    )
+
+
+def test_the_demo_from_end_to_end(command, digits):
+    """The demo's monitor finds a hidden digit, is quiet without it, and leaves MLflow as it was."""
+    uri = f"sqlite:///{digits.parent}/mlflow.db"
+    before = everything(uri)
+
+    words = ("--monitor", digits, "--hide-class", 3, "--detector", "monitor", "--detector", "msp")
+    code, out, _ = command(*words, "--json")
+
+    assert code == 0
+    told = json.loads(out)
+    monitor, msp = told["records"]
+    assert (monitor["detector"], monitor["hidden"], monitor["verdict"]) == (
+        "monitor",
+        [3],
+        "unknowns",
+    )
+    assert (monitor["found"], monitor["quiet"]) == (True, True)
+    assert (msp["detector"], msp["verdict"]) == ("msp", None)
+    assert {row["detector"] for row in told["summary"]} == {"monitor", "msp"}
+    assert "digits version 1" in told["what"]
+    assert everything(uri) == before
+
+
+def test_the_table_fits_a_terminal(command, digits):
+    """In 100 columns each detector has one line, the monitor is marked, and words follow."""
+    words = ("--monitor", digits, "--hide-class", "3", "--detector", "monitor")
+    code, out, _ = command(*words, "--detector", "pre_rectified")
+
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert code == 0
+    assert max(map(len, lines)) <= 100
+    (ours,) = [line.split() for line in lines if line.startswith(" RTSCV, monitor *")]
+    assert ours[3:5] == ["yes", "yes"]
+    (base,) = [line.split() for line in lines if line.startswith(" Base model alone")]
+    assert base[3:7] == ["no", "yes", "0.00", "-"]
+    assert "rule of ours" in " ".join(lines)
+    assert "The monitor would have found 3 at 10 % of a window of" in " ".join(lines)
+
+
+def test_digits_without_a_monitor(command):
+    """Without a monitor the embedded digits are tried, so that the command works at once."""
+    words = ("--hide-class", 8, "--rate", 0.2, "--seeds", 2, "--detector", "pre_rectified")
+    code, out, _ = command(*words, "--max-rows", 900, "--json")
+
+    told = json.loads(out)
+    assert code == 0
+    assert [record["seed"] for record in told["records"]] == [0, 1]
+    assert all(r["hidden_rows"] == round(0.2 * r["window_rows"]) for r in told["records"])
+    assert told["notes"][0] == "900 of 1,797 labelled rows take part; --max-rows lets more in."
+
+
+def fit_svm(X, y):
+    """A `fit` factory."""
+    return SVC(random_state=0).fit(X, y)
+
+
+def test_the_settings_of_the_monitor_count(tmp_path, command):
+    """A model that `model.fit` makes is fitted by it, and the test has the level of the file."""
+    deployment = deployed(tmp_path)
+    more = f"  fit: {__name__}:fit_svm\nrectify:\n  alpha: 1.0e-300\n"
+    strict = deployment.monitor("strict", more)
+
+    data = load_labelled(strict, 1000)
+    words = ("--hide-class", "oak", "--rate", 0.3, "--detector", "monitor", "--json", "--monitor")
+    by_default = json.loads(command(*words, tmp_path / f"{MODEL}.yaml")[1])
+    by_file = json.loads(command(*words, tmp_path / "strict.yaml")[1])
+
+    assert data.estimator.factory == f"{__name__}:fit_svm"
+    assert by_default["records"][0]["verdict"] == "unknowns"
+    assert by_file["records"][0]["verdict"] == "no_change"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (("--hide-class", "12"), "unknown_class", "not taught a class '12'. Its classes are 1, 2,"),
+        (("--rate", "10"), "bad_rate", "Write ten percent as 0.1"),
+        (("--rate", "0"), "bad_rate", "more than 0 and less than 1"),
+        (("--rate", "0.001", "--hide-class", "1"), "too_few_rows", "0 of them hidden; at least 30"),
+        (
+            ("--detector", "oracle"),
+            "unknown_detector",
+            "no detector 'oracle'. Choose among monitor",
+        ),
+        (
+            [word for digit in (1, 2, 3, 4, 5, 7, 8) for word in ("--hide-class", digit)],
+            "too_few_classes",
+            "leaves 1; a model needs two",
+        ),
+    ],
+)
+def test_bad_words_get_a_sentence(command, digits, words, code, sentence):
+    """It says what is wrong and what to do, on standard error, and nothing is tried."""
+    ended, out, err = command("--monitor", digits, *words)
+
+    assert (ended, out) == (1, "")
+    assert err.startswith(f"{code}: ")
+    assert sentence in " ".join(err.split())
+
+
+def test_two_classes_are_too_few():
+    """With one of two hidden there is no model left to try."""
+    with pytest.raises(InputError, match=r"has 2 classes: 'ash', 'oak'.*three classes or more"):
+        bench(labelled({"oak": 99, "ash": 99}), None, {}, rate=0.1, seeds=1)
+
+
+def test_no_class_has_rows_enough():
+    """If no class can be hidden in its turn, that is an error with the first reason."""
+    with pytest.raises(InputError, match=r"No class can be hidden\. 'ash' could not be hidden"):
+        bench(labelled(dict.fromkeys(KINDS, 9)), None, {}, rate=0.1, seeds=1)
+
+
+def test_a_champion_without_training_data(command, tmp_path):
+    """A model that was logged without its data is told what to log."""
+    deployment = deployed(tmp_path)
+    client = deployment.client
+    rows, kinds = leaves(0, {"oak": 9, "elm": 9, "ash": 9})
+    with mlflow.start_run(experiment_id=client.get_experiment_by_name(MODEL).experiment_id):
+        mlflow.sklearn.log_model(
+            SVC().fit(rows, kinds),
+            name="model",
+            input_example=rows,
+            registered_model_name=MODEL,
+            serialization_format="skops",
+        )
+    client.set_registered_model_alias(MODEL, "champion", "2")
+
+    code, _, err = command("--monitor", tmp_path / f"{MODEL}.yaml")
+
+    assert code == 1
+    assert err.startswith("training_data_missing: ")
+    assert "rtscv_mlops.log_champion" in err
