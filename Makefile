@@ -17,7 +17,7 @@ export DO_NOT_TRACK := true
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock demo up quickstart boundaries test test-slow lint format bench \
-	bench-memory bench-parsing bench-verdict clean
+	bench-memory bench-paper bench-parsing bench-verdict clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,7 +68,7 @@ format: install ## Fix style and format
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
-bench: bench-verdict bench-memory bench-parsing ## Run the benchmarks
+bench: bench-verdict bench-paper bench-memory bench-parsing ## Run the benchmarks
 
 bench-parsing: install ## Measure what parsing 100 monitors costs Airflow
 	$(PY) -m benchmarks.dag_parsing $(ARGS)
@@ -78,10 +78,13 @@ bench-memory: install ## Measure the memory of a window of 50 thousand and of 5 
 
 # One thread per process: the benchmark runs processes side by side, and timings must not depend
 # on how many cores a linear algebra library happens to find.
-bench-verdict: export OMP_NUM_THREADS := 1
-bench-verdict: export OPENBLAS_NUM_THREADS := 1
+bench-verdict bench-paper: export OMP_NUM_THREADS := 1
+bench-verdict bench-paper: export OPENBLAS_NUM_THREADS := 1
 bench-verdict: install ## Run the verdict benchmark
 	$(PY) -m benchmarks.verdict $(ARGS)
+
+bench-paper: install ## Compare every system of the paper, and write docs/benchmarks.md (an hour; resumable)
+	$(PY) -m benchmarks.paper $(ARGS)
 
 clean: ## Remove caches and build results; .venv stays
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
