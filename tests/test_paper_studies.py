@@ -5,11 +5,19 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from threadpoolctl import threadpool_limits
 
 from benchmarks.paper.planes import N_KNOWN, place_known, place_outside
 from benchmarks.paper.studies import STUDIES, compare_csi, plan, rectify_real
 from benchmarks.paper.study_plots import draw
 from benchmarks.paper.study_texts import mean_interval, rank_correlation, sections
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Threads for tiny fits only wait for each other: on a busy machine, for minutes."""
+    with threadpool_limits(1):
+        yield
 
 
 def fake_csi(**csi_by_panel):

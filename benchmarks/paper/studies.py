@@ -21,8 +21,6 @@ from sklearn.svm import SVC
 from benchmarks.datasets import Dataset, load
 from benchmarks.paper.boundaries import LEARNERS, MODELS, black_share, fit_model
 from benchmarks.paper.planes import draw_problem, place_known, place_outside
-from benchmarks.paper.study_plots import draw
-from benchmarks.paper.study_texts import sections
 from benchmarks.verdict.sections import Job, Record, base_learner
 from benchmarks.windows import Case, published_case
 from rtscv_mlops import RTSCVClassifier
@@ -110,7 +108,7 @@ def score(case: Case, answers: NDArray) -> float:
 def plan_sample_ratio(quick: bool) -> Iterator[Job]:
     for name in ("coil20",) if quick else ("pendigits", "coil20", "letter"):
         ratios = (*RATIOS, *LARGE_RATIOS.get(name, ()))
-        for seed in range(2 if quick else 5):
+        for seed in range(2 if quick else 10):
             job = partial(rectify_real, name, seed=seed, study="sample_ratio")
             yield partial(job, mode="pre", ratio=0.0)
             yield partial(job, mode="monitor")
@@ -120,7 +118,7 @@ def plan_sample_ratio(quick: bool) -> Iterator[Job]:
 
 def plan_folds(quick: bool) -> Iterator[Job]:
     for name in ("coil20", "digits") if quick else ("letter", "pendigits", "coil20", "digits"):
-        for seed in range(2 if quick else 5):
+        for seed in range(2 if quick else 10):
             job = partial(rectify_real, name, seed=seed, study="folds", ratio=FOLDS_RATIO)
             yield partial(job, mode="pre")
             for folds in FOLDS:
@@ -255,8 +253,10 @@ STUDIES: dict[str, Callable[[bool], Iterator[Job]]] = {
 
 
 def main() -> None:
-    # Imported here, since the whole benchmark imports this module for its plan.
+    # Imported here, since all of them import this module.
     from benchmarks.paper import __main__ as whole
+    from benchmarks.paper.study_plots import draw
+    from benchmarks.paper.study_texts import sections
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.paper.studies", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=STUDIES, default=list(STUDIES))

@@ -39,8 +39,10 @@ def plot_csi(frame: pd.DataFrame) -> Figure:
     for axis, (panel, (title, label)) in zip(axes, labels.items(), strict=True):
         group = frame[frame["panel"] == panel]
         for method, name in METHODS.items():
-            _curve(axis, group, "value", method, COLOURS[method], name)
-        axis.set(title=title, xlabel=label, ylim=(40, 101))
+            # Larger, so that it can be seen beneath the others where all are equal.
+            size = 7 if method == "csi" else 4
+            _curve(axis, group, "value", method, COLOURS[method], name, size)
+        axis.set(title=title, xlabel=label)
     axes[0].set_ylabel("macro F, %")
     axes[0].legend(frameon=False, loc="lower left")
     return figure
@@ -140,12 +142,20 @@ def _panels(count: int, *, width: float, height: float = 3.6) -> tuple[Figure, l
     return figure, axes
 
 
-def _curve(axis: Axes, frame: pd.DataFrame, x: str, y: str, colour: str, label: str | None) -> None:
+def _curve(
+    axis: Axes,
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    colour: str,
+    label: str | None,
+    size: float = 4,
+) -> None:
     """Draw the means and their 95 % intervals over repeats."""
     points = frame.groupby(x)[y].apply(mean_interval)
     means, halves = zip(*points, strict=True)
     axis.errorbar(
-        points.index, means, halves, fmt="o-", color=colour, markersize=4, capsize=2, label=label
+        points.index, means, halves, fmt="o-", color=colour, markersize=size, capsize=2, label=label
     )
 
 

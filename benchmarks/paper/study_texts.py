@@ -9,6 +9,8 @@ import pandas as pd
 from scipy.stats import spearmanr, t
 
 from benchmarks.paper.boundaries import MODELS
+from benchmarks.paper.studies import FAR, MOST_ROWS
+from rtscv_mlops.rectify.monitor import RATIO
 
 NAMES = {"pendigits": "Pendigits", "coil20": "COIL-20", "letter": "Letter", "digits": "digits"}
 PANELS = {
@@ -17,6 +19,8 @@ PANELS = {
     "distance": "one unknown cluster, far or near",
 }
 METHODS = {"csi": "CSI", "paper": "RTSCV, paper mode", "monitor": "RTSCV, monitor"}
+EQUAL, PLUNGE = 2, 5
+"""Points of F that count as no difference, and as what the supplement calls a plunge."""
 PAPER_RATIOS = (0.06, 0.1)
 """Where the paper found the best ratio of sample to training rows."""
 
@@ -58,10 +62,10 @@ def describe_csi(frame: pd.DataFrame) -> Iterator[str]:
     yield ""
     yield (
         "Ten Gaussian classes in the plane; a third of the window is unknown. CSI is Seeded-KMeans "
-        "on the sample that the paper mode drew (0.2 of the training rows), seeded with the means "
-        "of the known classes and of the sample; the rows of the last cluster become the unknown "
-        "class of an SVM, which is the learner of RTSCV too. Lengths are in standard "
-        "deviations of a known class; far is 25 from the nearest. "
+        f"on the sample that the paper mode drew ({RATIO:g} of the training rows), seeded with the "
+        "means of the known classes and of the sample; the rows of the last cluster become the "
+        "unknown class of an SVM, which is the learner of RTSCV too. Lengths are in standard "
+        f"deviations of a known class; far is {FAR:g} from the nearest. "
         f"{frame['seed'].nunique()} random problems a point; F is the macro F in percent."
     )
     yield from _plot("csi", "F of CSI and RTSCV against covariance and distance of the unknowns")
@@ -94,13 +98,13 @@ def _read_csi(frame: pd.DataFrame) -> str:
             f"{points.min():+.1f} at {points.idxmin():g})"
         )
     lags = {panel: _lag(group)[0] for panel, group in frame.groupby("panel")}
-    claimed = [abs(lags.get("one cluster", 0)) < 2]
-    claimed += [lags[panel] < -2 for panel in ("two clusters", "distance") if panel in lags]
+    claimed = [abs(lags.get("one cluster", 0)) < EQUAL]
+    claimed += [lags[panel] < -PLUNGE for panel in ("two clusters", "distance") if panel in lags]
     return (
         f"On average, with {'; with '.join(clauses)}. "
         "The supplement says that CSI does equally well with one far cluster and plunges with two "
         f"or with a near one: {sum(claimed)} of {len(claimed)} panels agree (equal is within "
-        "2 points, a plunge is more than 2)."
+        f"{EQUAL} points, a plunge is a mean loss of more than {PLUNGE})."
     )
 
 
@@ -120,8 +124,8 @@ def describe_sample_ratio(frame: pd.DataFrame) -> Iterator[str]:
     yield (
         f"{_data_sets(frame)}; an RBF SVM; F on all test rows, "
         f"{frame['seed'].nunique()} random choices of hidden classes. "
-        "At most 4 000 rows of a data set take part. The ratio is sample rows over training rows; "
-        "0 is the model before rectification. The best ratio is read off the test labels, which "
+        f"At most {MOST_ROWS:,} rows of a data set take part. "
+        "The ratio is sample rows over training rows; 0 is the model before rectification. The best ratio is read off the test labels, which "
         "no user has."
     )
     yield from _plot("sample-ratio", "F against the ratio of sample to training rows")
@@ -169,8 +173,8 @@ def _read_curves(curves: dict[str, _Curve]) -> str:
     return (
         f"The best ratio lies in the paper's range of {low:g} to {high:g} for {_listed(inside)}; "
         f"F rises and then falls, as the paper describes, for {_listed(falling)}. "
-        "Against the best ratio, which only labels can tell, the monitor, which is given no ratio, "
-        f"reaches {against} points."
+        "Against the best ratio, which only labels can tell, the monitor with its defaults makes "
+        f"{against} (points of F)."
     )
 
 
@@ -186,8 +190,8 @@ def describe_folds(frame: pd.DataFrame) -> Iterator[str]:
     yield (
         f"{_data_sets(frame)}; an RBF SVM in paper mode, the sample being "
         f"{paper['ratio'].iloc[0]:g} of the training rows; {frame['seed'].nunique()} random "
-        "choices of hidden classes; at most 4 000 rows of a data set. Holdout keeps a third of the "
-        "rows apart, once."
+        f"choices of hidden classes; at most {MOST_ROWS:,} rows of a data set. "
+        "Holdout keeps a third of the rows apart, once."
     )
     yield from _plot("folds", "F against the number of folds")
     cells = paper.groupby(["data", "folds"])["f"]
