@@ -10,6 +10,9 @@ from sklearn.svm import LinearSVC
 from rtscv_mlops.peers.open_set import OpenSetClassifier
 
 PENALTY = 10.0
+TOLERANCE = 1e-3
+"""Where a plane separates the classes, the solver's usual tolerance takes a thousand steps."""
+
 POSITIONS = 64
 """Places that are tried for each plane."""
 
@@ -64,7 +67,7 @@ class OneVsSet(OpenSetClassifier):
 
     def _learn(self, numbers: NDArray, codes: NDArray) -> Self:
         self.machines_ = [
-            LinearSVC(C=PENALTY, dual=False, random_state=self.random_state).fit(
+            LinearSVC(C=PENALTY, tol=TOLERANCE, random_state=self.random_state).fit(
                 numbers, codes == code
             )
             for code in np.unique(codes)
