@@ -125,8 +125,8 @@ def describe_sample_ratio(frame: pd.DataFrame) -> Iterator[str]:
         f"{_data_sets(frame)}; an RBF SVM; F on all test rows, "
         f"{frame['seed'].nunique()} random choices of hidden classes. "
         f"At most {MOST_ROWS:,} rows of a data set take part. "
-        "The ratio is sample rows over training rows; 0 is the model before rectification. The best ratio is read off the test labels, which "
-        "no user has."
+        "The ratio is sample rows over training rows; 0 is the model before rectification. "
+        "The best ratio is read off the test labels, which no user has."
     )
     yield from _plot("sample-ratio", "F against the ratio of sample to training rows")
     curves = {name: _Curve(group) for name, group in frame.groupby("data", sort=False)}
