@@ -28,7 +28,7 @@ from rtscv_mlops.peers.machines import PISVM, WSVM, Tail
 from rtscv_mlops.peers.models import Scaled, keep_some
 from rtscv_mlops.peers.neighbours import OSNN
 from rtscv_mlops.peers.slabs import OneVsSet, Slab, fit_slab
-from rtscv_mlops.peers.thresholds import keep_known, open_set_f, threshold_by_hiding
+from rtscv_mlops.peers.thresholds import Level, keep_known, level_by_hiding, open_set_f
 from rtscv_mlops.peers.windows import SeededKMeans
 from rtscv_mlops.rectify.paper import sample_window
 
@@ -76,8 +76,8 @@ def digits():
     X, y = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
     X, y = X[order], y[order]
-    training = np.flatnonzero(y[:900] < 8)
-    return X[training], y[training], X[900:1500], y[900:1500]
+    training = np.flatnonzero(y[:450] < 8)
+    return X[training], y[training], X[450:800], y[450:800]
 
 
 # -- tails
@@ -196,6 +196,22 @@ def test_inclusion_rises_with_a_class_score(clusters):
     assert np.exp(own[0]) > 0.9
     assert np.all(np.diff(own) <= 0)
     assert np.exp(own[-1]) < 0.5
+
+
+@pytest.mark.parametrize(("rating", "sharpness"), [(0.9, 1.0), (0.2, 4.0)])
+def test_kernel_is_the_one_that_finds_hidden_classes(rating, sharpness, monkeypatch):
+    """Of several kernels the one with the best rating is fitted to all rows."""
+    X, y = gaussians(4, 30, seed=0)
+    ratings = {1.0: rating, 4.0: 0.5}
+    monkeypatch.setattr(
+        PISVM,
+        "_hide_classes",
+        lambda self, numbers, codes: Level(0.0, ratings[self.sharpness_]),
+    )
+
+    model = PISVM().fit(X, y)
+
+    assert model.machines_[0].gamma == pytest.approx(sharpness / 2)
 
 
 def test_w_svm_needs_both_probabilities_and_the_one_class_machine(clusters):
@@ -437,11 +453,10 @@ def test_hidden_classes_set_the_threshold():
         best = np.minimum(np.searchsorted(visible, rows[:, 0]), len(visible) - 1)
         return best, strange + 0.1 * np.sin(np.arange(len(rows)))
 
-    threshold = threshold_by_hiding(
-        judge, codes[:, None], codes, groups=3, quality=open_set_f, seed=0
-    )
+    level = level_by_hiding(judge, codes[:, None], codes, groups=3, quality=open_set_f, seed=0)
 
-    assert 0.09 < threshold < 0.9
+    assert 0.09 < level.threshold < 0.9
+    assert level.quality == 1
     assert sorted(code for group in seen for code in set(range(6)) - group) == list(range(6))
 
 

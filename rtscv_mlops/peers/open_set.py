@@ -3,15 +3,15 @@
 Knows numbers and codes; the methods live in `extremes`, `machines`, `neighbours` and `slabs`.
 """
 
+from copy import copy
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from rtscv_mlops.peers.base import Detector
 from rtscv_mlops.peers.models import Scaled, check_two_classes, keep_some
-from rtscv_mlops.peers.thresholds import open_set_f, threshold_by_hiding
+from rtscv_mlops.peers.thresholds import Level, level_by_hiding, open_set_f
 from rtscv_mlops.rectify.rows import take
 
 
@@ -53,7 +53,10 @@ class OpenSetClassifier(Detector):
         return -membership.max(axis=1)
 
     def _choose_threshold(self, numbers: NDArray, codes: NDArray) -> float:
-        return threshold_by_hiding(
+        return self._hide_classes(numbers, codes).threshold
+
+    def _hide_classes(self, numbers: NDArray, codes: NDArray) -> Level:
+        return level_by_hiding(
             self._judge,
             numbers,
             codes,
@@ -63,7 +66,7 @@ class OpenSetClassifier(Detector):
         )
 
     def _judge(self, known: NDArray, codes: NDArray, rows: NDArray) -> tuple[NDArray, NDArray]:
-        membership = clone(self)._learn(known, codes)._membership(rows)
+        membership = copy(self)._learn(known, codes)._membership(rows)
         return membership.argmax(axis=1), self._strangeness(membership)
 
 

@@ -33,6 +33,14 @@ class Judged:
     scores: NDArray
 
 
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A threshold, and how well it found hidden classes: 0 where none could be hidden."""
+
+    threshold: float
+    quality: float
+
+
 Judge = Callable[[NDArray, NDArray, NDArray], tuple[NDArray, NDArray]]
 """Learns from rows and codes, then returns the best class and the score of further rows."""
 
@@ -59,9 +67,9 @@ def normalised_accuracy(truth: NDArray, predicted: NDArray) -> float:
     return float(hits[known].mean() + hits[~known].mean()) / 2
 
 
-def threshold_by_hiding(
+def level_by_hiding(
     judge: Judge, rows: NDArray, codes: NDArray, *, groups: int, quality: Quality, seed: int
-) -> float:
+) -> Level:
     """Hide one group of the known classes after another; return what finds them best on average.
 
     Of two classes none can be hidden with two left: then held-out known rows alone decide.
@@ -70,14 +78,14 @@ def threshold_by_hiding(
     if len(classes) < 3:
         splits = folds(codes, seed)
         held_out = [judge(rows[train], codes[train], rows[test])[1] for train, test in splits]
-        return keep_known(np.concatenate(held_out))
+        return Level(keep_known(np.concatenate(held_out)), 0.0)
     # Of three classes a half would be two, and leave one alone.
     hidden = np.array_split(classes, groups if len(classes) > 3 else 3)
     rounds = [_hide_and_judge(judge, rows, codes, group, seed) for group in hidden]
     pooled = np.concatenate([judged.scores for judged in rounds])
     candidates = np.unique(np.quantile(pooled, np.linspace(0, 1, CANDIDATES)))
     rated = [np.mean([_rate(judged, level, quality) for judged in rounds]) for level in candidates]
-    return float(candidates[int(np.argmax(rated))])
+    return Level(float(candidates[int(np.argmax(rated))]), float(max(rated)))
 
 
 def _hide_and_judge(
