@@ -82,7 +82,7 @@ def load_labelled(monitor: Monitor, max_rows: int) -> Labelled:
     champion = registry.load_champion(client, monitor.model)
     known = find_training(monitor, client, champion).known
     estimator = registry.as_estimator(champion, monitor.model.fit)
-    what = f"the training data of {champion.name} version {champion.version}"
+    what = f"{champion.name} version {champion.version}"
     return _sample(what, known, estimator, max_rows)
 
 

@@ -26,8 +26,9 @@ PRICE = {"recall": ("known_lost", "known lost"), "precision": ("recall", "recall
 """Figures that are cheap at the cost of another one, which is then told beside them."""
 
 LIMITS = (
-    "This cannot show how it would be in deployment: the hidden class was collected and labelled "
-    "with the others, nothing drifted, and what really comes may lie nearer to a known class."
+    "What this cannot show: windows in deployment may be larger, which finds more; but here the "
+    "hidden class was collected and labelled with the others, nothing drifted, and what really "
+    "comes may lie nearer to a known class."
 )
 
 
