@@ -6,45 +6,21 @@ its own.
 """
 
 import argparse
-import json
 import platform
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
 
-from joblib import Parallel, delayed
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from benchmarks.paper import studies, tables
 from benchmarks.paper.pages import write_page
-from benchmarks.verdict.sections import Job, Record
+from benchmarks.paper.store import ROOT, Store, name_of, run
+from benchmarks.verdict.sections import Job
 
-ROOT = Path(__file__).parents[2]
 PACKAGES = ("scikit-learn", "numpy", "scipy", "pyod", "torch", "skorch", "pytorch-ood")
 PARTS = ("tabular", "networks", "studies")
-
-
-class Store:
-    """Records by name in one JSON file, written after each, so that nothing is measured twice."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.records: dict[str, Record] = json.loads(path.read_text()) if path.exists() else {}
-
-    def keep(self, key: str, record: Record) -> None:
-        """Add a record."""
-        self.records[key] = _rounded(record)
-        lines = (
-            f"{json.dumps(key)}:{json.dumps(kept, separators=(',', ':'))}"
-            for key, kept in self.records.items()
-        )
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_suffix(".new")
-        beside.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-        beside.replace(self.path)
 
 
 def main() -> None:
@@ -67,39 +43,10 @@ def jobs_of(part: str, arguments: argparse.Namespace) -> Iterator[tuple[str, Job
     if part == "tabular":
         return tables.plan(arguments.seeds, arguments.quick)
     if part == "studies":
-        return ((_name(job), job) for job in studies.plan(arguments.quick))
+        return ((name_of(job), job) for job in studies.plan(arguments.quick))
     from benchmarks.paper import networks  # torch takes a while
 
     return networks.plan(arguments.quick)
-
-
-def run(store: Store, part: str, jobs: dict[str, Job], n_jobs: int) -> None:
-    """Run the jobs that have no record yet, side by side, and keep each record as it comes."""
-    waiting = {key: job for key, job in jobs.items() if key not in store.records}
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns) as progress:
-        task = progress.add_task(part, total=len(jobs), completed=len(jobs) - len(waiting))
-        parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-        for key, record in parallel(delayed(_keyed)(key, job) for key, job in waiting.items()):
-            store.keep(key, record)
-            progress.advance(task)
-
-
-def _keyed(key: str, job: Job) -> tuple[str, Record]:
-    return key, job()
-
-
-def _name(job: Any) -> str:
-    """Return what tells a study's job from all others: its arguments."""
-    told = [*map(str, job.args), *(f"{name}={value}" for name, value in job.keywords.items())]
-    return " ".join([job.func.__name__, *told])
-
-
-def _rounded(record: Record) -> Record:
-    return {
-        name: round(value, 5) if isinstance(value, float) else value
-        for name, value in record.items()
-    }
 
 
 def describe(n_jobs: int, quick: bool) -> str:

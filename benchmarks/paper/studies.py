@@ -21,6 +21,7 @@ from sklearn.svm import SVC
 from benchmarks.datasets import Dataset, load
 from benchmarks.paper.boundaries import LEARNERS, MODELS, black_share, fit_model
 from benchmarks.paper.planes import draw_problem, place_known, place_outside
+from benchmarks.paper.store import ROOT, Store, name_of, run
 from benchmarks.verdict.sections import Job, Record, base_learner
 from benchmarks.windows import Case, published_case
 from rtscv_mlops import RTSCVClassifier
@@ -253,8 +254,7 @@ STUDIES: dict[str, Callable[[bool], Iterator[Job]]] = {
 
 
 def main() -> None:
-    # Imported here, since all of them import this module.
-    from benchmarks.paper import __main__ as whole
+    # Imported here, since both of them import this module.
     from benchmarks.paper.study_plots import draw
     from benchmarks.paper.study_texts import sections
 
@@ -262,11 +262,11 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=STUDIES, default=list(STUDIES))
     parser.add_argument("--quick", action="store_true", help="a sanity run, in a folder of its own")
     arguments = parser.parse_args()
-    folder = Path(mkdtemp(prefix="rtscv-studies-")) if arguments.quick else whole.ROOT
-    store = whole.Store(folder / "benchmarks" / "results" / "paper-studies.json")
+    folder = Path(mkdtemp(prefix="rtscv-studies-")) if arguments.quick else ROOT
+    store = Store(folder / "benchmarks" / "results" / "paper-studies.json")
     for study in arguments.only:
-        jobs = {whole._name(job): job for job in plan(arguments.quick, (study,))}
-        whole.run(store, study, jobs, n_jobs=1)
+        jobs = {name_of(job): job for job in plan(arguments.quick, (study,))}
+        run(store, study, jobs, n_jobs=1)
         records = [record for record in store.records.values() if record["study"] == study]
         draw(records, folder / "docs" / "images")
         print(*sections(records))
