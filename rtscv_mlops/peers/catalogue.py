@@ -54,7 +54,7 @@ _ALL = [
     ),
     Peer("lof", "Local outlier factor", "today", "Breunig et al. 2000", scores.LocalOutlierFactor),
     Peer("ecod", "ECOD", "today", "Li et al. 2022", scores.ECOD),
-    Peer("domain_classifier", "Domain classifier", "today", "", windows.DomainClassifier),
+    Peer("domain_classifier", "Domain classifier", "today", "folklore", windows.DomainClassifier),
     Peer("brodley_friedl", "Label filters", "today", "Brodley, Friedl 1999", windows.LabelFilters),
 ]
 
