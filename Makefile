@@ -83,7 +83,7 @@ bench-verdict bench-paper: export OPENBLAS_NUM_THREADS := 1
 bench-verdict: install ## Run the verdict benchmark
 	$(PY) -m benchmarks.verdict $(ARGS)
 
-bench-paper: install ## Compare every system of the paper, and write docs/benchmarks.md (an hour; resumable)
+bench-paper: install ## Compare every system of the paper; goes on where it was stopped
 	$(PY) -m benchmarks.paper $(ARGS)
 
 clean: ## Remove caches and build results; .venv stays

@@ -102,7 +102,10 @@ def summarise(frame: pd.DataFrame) -> Iterator[str]:
 def read_ranks(means: pd.DataFrame, ranks: pd.DataFrame) -> str:
     """Say whether the monitor leads by mean F, and on which rows it is not first or second."""
     overall = means.drop(columns=[NOT_RANKED, "monitor"], errors="ignore").mean()
-    best, ours = overall.idxmax(), means["monitor"].mean()
+    ours = means["monitor"].mean()
+    if overall.empty:
+        return f"The monitor has a mean F of {ours:.1f}; nothing else has been measured yet."
+    best = overall.idxmax()
     ahead = "ahead of every other method" if ours > overall[best] else "NOT ahead"
     behind = [
         f"{_row_name(*row)} (rank {rank:.0f}, behind {_leaders(means.loc[row], 'monitor')})"

@@ -89,8 +89,7 @@ def base_of(name: str) -> Any:
 def _judge(method: str, case: Case, base: Any, seed: int) -> tuple[NDArray, NDArray]:
     """Return the class of every row of the window, and how unknown it looks."""
     detector = PEERS[method].make(base, seed).fit(case.X, case.y, case.window)
-    score = getattr(detector, "window_scores_", None)
-    return detector.predict(case.window), detector.score(case.window) if score is None else score
+    return detector.predict_window(case.window), detector.score_window(case.window)
 
 
 def _figures(case: Case, predicted: NDArray, score: NDArray) -> Record:
