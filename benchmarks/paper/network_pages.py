@@ -5,6 +5,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 
 from benchmarks.paper.markdown import table
 from benchmarks.paper.published import NETWORKS
@@ -43,8 +44,19 @@ of them to learn from; CIFAR-100 would have 32 a class, which teaches a network 
 used as unknown only."""
 
 
+def mean_records(records: list[Record]) -> list[Record]:
+    """Return one record per row of the table: the mean over its networks, and how many."""
+    rows = []
+    for _, group in pd.DataFrame(records).groupby(["net", "known", "unknown"], sort=False):
+        mean = group.select_dtypes("number").mean().to_dict()
+        verdicts = ", ".join(sorted(set(group["verdict"])))
+        rows.append(group.iloc[0].to_dict() | mean | {"verdict": verdicts, "nets": len(group)})
+    return sorted(rows, key=lambda row: (row["known"], row["net"] != "ResNet"))
+
+
 def describe_networks(records: list[Record]) -> Iterator[str]:
     """Yield the section's blocks."""
+    records = mean_records(records)
     yield INTRODUCTION
     yield "![AUROC of every detector](images/paper-networks.png)"
     for record in records:
@@ -91,7 +103,7 @@ def _read(record: Record) -> str:
     cost = 100 * (record["accuracy_plain"] - record["accuracy_rtscv"])
     change = f"{abs(cost):.1f} points {'below' if cost > 0 else 'above'} the plain network's"
     return (
-        f"RTSCV: {' '.join(sentences)} Known accuracy {change}"
+        f"{record['nets']} network(s). RTSCV: {' '.join(sentences)} Known accuracy {change}"
         f"{'' if cost <= 1 else ', more than the one point aimed at'}. "
         f"Verdict: {record['verdict']}, {100 * record['unknown_rate']:.0f} % unknown estimated, "
         f"{100 * record['true_rate']:.0f} % true."
@@ -100,6 +112,7 @@ def _read(record: Record) -> str:
 
 def draw_networks(records: list[Record], path: Path) -> None:
     """Draw the AUROC of every detector, a group of bars per row of the table."""
+    records = mean_records(records)
     figure, axis = plt.subplots(figsize=(9.5, 3.8), layout="constrained")
     width = 0.8 / len(METHODS)
     colours = plt.get_cmap("tab10").colors
