@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp, softmax
+from scipy.special import logsumexp
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.ensemble import IsolationForest as SklearnIsolationForest
 from sklearn.neighbors import LocalOutlierFactor as SklearnLocalOutlierFactor
@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 
 from rtscv_mlops.errors import InputError
 from rtscv_mlops.peers.base import Detector
-from rtscv_mlops.peers.models import Scaled, decision_values, keep_some
+from rtscv_mlops.peers.models import Scaled, class_scores, decision_values, keep_some
 from rtscv_mlops.peers.thresholds import folds, keep_known
 from rtscv_mlops.rectify.base import last_step, seeded
 from rtscv_mlops.rectify.rows import Numbers, take
@@ -59,18 +59,15 @@ class ScoredModel(Detector):
 class MSP(ScoredModel):
     """One minus the base model's largest softmax probability (Hendrycks and Gimpel 2017).
 
-    A model without probabilities gets the softmax of its decision values, as a network would.
+    A model without probabilities is asked for its largest decision value: an SVM's are counts of
+    won duels, whose softmax would say little more than which class won.
     """
 
     def _learn(self, X: Any, y: NDArray) -> Any:
         return self._fit_base(X, y)
 
     def _score(self, learned: Any, X: Any) -> NDArray:
-        if hasattr(learned, "predict_proba"):
-            probabilities = np.asarray(learned.predict_proba(X))
-        else:
-            probabilities = softmax(decision_values(learned, X), axis=1)
-        return 1 - probabilities.max(axis=1)
+        return 1 - class_scores(learned, X).max(axis=1)
 
 
 class Energy(ScoredModel):
