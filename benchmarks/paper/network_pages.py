@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.paper.markdown import table
-from benchmarks.paper.published import NETWORKS
+from benchmarks.paper.published import NETWORKS, ROWS
 from benchmarks.verdict.sections import Record
 
 METHODS = {
@@ -70,7 +70,16 @@ def describe_networks(records: list[Record]) -> Iterator[str]:
             ),
             [_line(record, method) for method in METHODS],
         )
-    yield NOT_RUN
+    yield " ".join([NOT_RUN, *_missing(records)])
+
+
+def _missing(records: list[Record]) -> Iterator[str]:
+    """Name the rows that the plan has and the records have not."""
+    measured = [(record["net"], record["known"], record["unknown"]) for record in records]
+    rows = [f"{net} on {known} against {unknown}" for net, known, unknown in ROWS
+            if (net, known, unknown) not in measured]  # fmt: skip
+    if rows:
+        yield f"Planned and not measured yet: {', '.join(rows)}."
 
 
 def _line(record: Record, method: str) -> tuple[str, ...]:

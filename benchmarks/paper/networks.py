@@ -17,15 +17,11 @@ from numpy.typing import NDArray
 
 from benchmarks.paper.images import Known, load_images, load_known
 from benchmarks.paper.nets import EPOCHS, make_net
+from benchmarks.paper.published import ROWS
 from benchmarks.verdict.sections import Job, Record
 from rtscv_mlops import RTSCVClassifier
 from rtscv_mlops.metrics import auroc
 
-ROWS = [
-    *(("ResNet", "CIFAR-10", unknown) for unknown in ("SVHN", "Tiny-ImageNet", "CIFAR-100")),
-    *(("DenseNet", "CIFAR-10", unknown) for unknown in ("SVHN", "Tiny-ImageNet", "CIFAR-100")),
-    *(("ResNet", "SVHN", unknown) for unknown in ("CIFAR-10", "Tiny-ImageNet")),
-]
 AGAIN = ROWS[:2]
 """Rows that are measured with a second network, to show how much chance there is in them."""
 

@@ -50,3 +50,10 @@ NETWORKS = {  # network, known, unknown: accuracy, detection accuracy, AUROC in 
         "mahalanobis": (95.7, 99.1, 99.9), "rtscv": (94.7, 98.4, 99.9),
     },
 }  # fmt: skip
+
+ROWS = [
+    *(("ResNet", "CIFAR-10", unknown) for unknown in ("SVHN", "Tiny-ImageNet", "CIFAR-100")),
+    *(("DenseNet", "CIFAR-10", unknown) for unknown in ("SVHN", "Tiny-ImageNet", "CIFAR-100")),
+    *(("ResNet", "SVHN", unknown) for unknown in ("CIFAR-10", "Tiny-ImageNet")),
+]
+"""Rows of the second table that are measured here: network, known set, unknown set."""
