@@ -16,6 +16,9 @@ from benchmarks.paper.nets import make_net  # noqa: E402
 from rtscv_mlops.errors import InputError  # noqa: E402
 
 
+torch.set_num_threads(1)  # The tests run side by side.
+
+
 @pytest.fixture(scope="module")
 def known():
     """Three classes of coloured noise."""
