@@ -15,7 +15,6 @@ from benchmarks.paper.images import Known, load_images, load_known  # noqa: E402
 from benchmarks.paper.nets import make_net  # noqa: E402
 from rtscv_mlops.errors import InputError  # noqa: E402
 
-
 torch.set_num_threads(1)  # The tests run side by side.
 
 
