@@ -9,6 +9,7 @@ import pandas as pd
 from scipy.stats import spearmanr, t
 
 from benchmarks.paper.boundaries import MODELS
+from benchmarks.paper.markdown import spread, table
 from benchmarks.paper.studies import FAR, MOST_ROWS
 from rtscv_mlops.rectify.monitor import RATIO
 
@@ -69,13 +70,14 @@ def describe_csi(frame: pd.DataFrame) -> Iterator[str]:
         f"{frame['seed'].nunique()} random problems a point; F is the macro F in percent."
     )
     yield from _plot("csi", "F of CSI and RTSCV against covariance and distance of the unknowns")
-    yield from _table(
+    yield table(
         ("problem", *METHODS.values(), "CSI minus paper mode"),
         (
-            (PANELS[panel], *(_spread(group[method]) for method in METHODS), _signed(_lag(group)))
+            (PANELS[panel], *(spread(group[method]) for method in METHODS), _signed(_lag(group)))
             for panel, group in frame.groupby("panel", sort=False)
         ),
     )
+    yield ""
     yield (
         "Mean ± standard deviation over all points of a panel; the difference with its 95 % "
         "interval over problems."
@@ -130,21 +132,22 @@ def describe_sample_ratio(frame: pd.DataFrame) -> Iterator[str]:
     )
     yield from _plot("sample-ratio", "F against the ratio of sample to training rows")
     curves = {name: _Curve(group) for name, group in frame.groupby("data", sort=False)}
-    yield from _table(
+    yield table(
         ("data", "before", "best ratio", "F there", "F at 0.1", "F at the largest", "monitor"),
         (
             (
                 NAMES[name],
-                _spread(curve.before),
+                spread(curve.before),
                 f"{curve.best:g}",
-                _spread(curve.at(curve.best)),
-                _spread(curve.at(0.1)) if 0.1 in curve.means.index else "-",
-                f"{_spread(curve.at(curve.largest))} at {curve.largest:g}",
-                _spread(curve.monitor),
+                spread(curve.at(curve.best)),
+                spread(curve.at(0.1)) if 0.1 in curve.means.index else "-",
+                f"{spread(curve.at(curve.largest))} at {curve.largest:g}",
+                spread(curve.monitor),
             )
             for name, curve in curves.items()
         ),
     )
+    yield ""
     yield _read_curves(curves)
 
 
@@ -195,17 +198,18 @@ def describe_folds(frame: pd.DataFrame) -> Iterator[str]:
     )
     yield from _plot("folds", "F against the number of folds")
     cells = paper.groupby(["data", "folds"])["f"]
-    yield from _table(
+    yield table(
         ("data", "before", *(_folds_name(folds) for folds in means.columns)),
         (
             (
                 NAMES[name],
-                _spread(before.get_group(name)),
-                *(_spread(cells.get_group((name, folds))) for folds in means.columns),
+                spread(before.get_group(name)),
+                *(spread(cells.get_group((name, folds))) for folds in means.columns),
             )
             for name in means.index
         ),
     )
+    yield ""
     yield _read_folds(means, before.mean())
 
 
@@ -242,7 +246,7 @@ def describe_j1(frame: pd.DataFrame) -> Iterator[str]:
     yield from _plot("j1", "F against J1 of the known and of the unknown classes")
     modes = ("paper", "monitor")
     pairs = [(varied, mode) for varied in frame["varied"].unique() for mode in modes]
-    yield from _table(
+    yield table(
         ("J1 of", "model", "Spearman with macro F", "with F of the unknown class"),
         (
             (
@@ -254,6 +258,7 @@ def describe_j1(frame: pd.DataFrame) -> Iterator[str]:
             for varied, mode in pairs
         ),
     )
+    yield ""
     found = {pair: _correlate(frame, *pair) for pair in pairs}
     positive = sum(low > 0 for _, low, _ in found.values())
     strongest = max(found, key=lambda pair: found[pair][0])
@@ -290,12 +295,12 @@ def describe_boundaries(frame: pd.DataFrame) -> Iterator[str]:
     yield from _plot("boundaries", "Decision boundaries of SVM, kNN and decision tree")
     cells = frame.groupby(["learner", "model"], sort=False)
     models = frame["model"].unique()
-    yield from _table(
+    yield table(
         ("learner", *(f"F, {MODELS[m]}" for m in models), *(f"black, {MODELS[m]}" for m in models)),
         (
             (
                 learner,
-                *(_spread(cells.get_group((learner, model))["f"]) for model in models),
+                *(spread(cells.get_group((learner, model))["f"]) for model in models),
                 *(
                     f"{100 * cells.get_group((learner, model))['black'].mean():.0f} %"
                     for model in models
@@ -304,6 +309,7 @@ def describe_boundaries(frame: pd.DataFrame) -> Iterator[str]:
             for learner in frame["learner"].unique()
         ),
     )
+    yield ""
     yield _read_boundaries(frame)
 
 
@@ -327,18 +333,6 @@ def _extremes(changes: pd.Series) -> str:
 
 def _plot(name: str, alternative: str) -> Iterator[str]:
     yield from ("", f"![{alternative}](images/paper-{name}.png)", "")
-
-
-def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    yield "| " + " | ".join(header) + " |"
-    yield "|" + "---|" * len(header)
-    for row in rows:
-        yield "| " + " | ".join(row) + " |"
-    yield ""
-
-
-def _spread(values: pd.Series) -> str:
-    return f"{values.mean():.1f} ± {values.std(ddof=1):.1f}"
 
 
 def _signed(interval: tuple[float, float]) -> str:

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from rtscv_mlops.errors import InputError
+
 UNKNOWN = -1
 """The code of a row that was decided to be unknown."""
 
@@ -54,3 +56,12 @@ class Detector(BaseEstimator):
         """Return the codes of the fitted window's rows, decided by `score_window`."""
         unknown = self.score_window(window) > self.threshold_
         return np.where(unknown, UNKNOWN, self.classify(window))
+
+
+def check_window(detector: Detector, window: Any) -> None:
+    """Check that a detector that learns from a window was given one."""
+    if window is None:
+        raise InputError(
+            f"{type(detector).__name__} learns from a window, and none was given. "
+            "Call fit(X, y, window)."
+        )

@@ -5,8 +5,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rtscv_mlops.errors import InputError
-from rtscv_mlops.peers.base import UNKNOWN, Detector
+from rtscv_mlops.peers.base import UNKNOWN, Detector, check_window
 from rtscv_mlops.peers.models import class_scores
 from rtscv_mlops.rectify import RTSCVClassifier
 from rtscv_mlops.rectify.base import seeded
@@ -51,11 +50,7 @@ class Rectified(Detector):
         self.random_state = random_state
 
     def fit(self, X: Any, y: NDArray, window: Any = None) -> Self:
-        if window is None:
-            raise InputError(
-                f"{type(self).__name__} learns from a window, and none was given. "
-                "Call fit(X, y, window)."
-            )
+        check_window(self, window)
         self.n_known_ = int(y.max()) + 1
         self._rectify(X, y, window)
         return self

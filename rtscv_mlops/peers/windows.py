@@ -16,7 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from rtscv_mlops.errors import InputError
-from rtscv_mlops.peers.base import Detector
+from rtscv_mlops.peers.base import Detector, check_window
 from rtscv_mlops.peers.models import Scaled, keep_some
 from rtscv_mlops.peers.own import Rectified
 from rtscv_mlops.peers.thresholds import folds, keep_known
@@ -68,11 +68,7 @@ class WindowModel(Detector):
         self.random_state = random_state
 
     def fit(self, X: Any, y: NDArray, window: Any = None) -> Self:
-        if window is None:
-            raise InputError(
-                f"{type(self).__name__} learns from a window, and none was given. "
-                "Call fit(X, y, window)."
-            )
+        check_window(self, window)
         self.model_ = seeded(self.estimator, self.random_state).fit(X, y)
         self._compare(X, y, window)
         return self
