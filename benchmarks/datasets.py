@@ -1,7 +1,7 @@
 """Real data sets, from a folder or from OpenML; none of them is part of this repository.
 
-`RTSCV_DATA_DIR` names the folder; the README says what its files hold. Where one is missing, OpenML
-is asked, and where that does not have the set either, the error says so.
+`RTSCV_DATA_DIR` names the folder; docs/estimator.md says what its files hold. Where one is missing,
+OpenML is asked, and where that does not have the set either, the error says so.
 """
 
 import os

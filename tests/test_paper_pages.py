@@ -1,6 +1,7 @@
 """The page of the paper's benchmark: it says what its records say, and no more."""
 
 import json
+from functools import partial
 
 import pandas as pd
 import pytest
@@ -9,6 +10,7 @@ from benchmarks.paper import pages, tables
 from benchmarks.paper.network_pages import describe_networks
 from benchmarks.paper.published import NETWORKS, TABULAR
 from benchmarks.paper.store import Store, name_of, run
+from rtscv_mlops.errors import InputError
 from rtscv_mlops.peers import PEERS
 
 
@@ -88,8 +90,6 @@ def _double(number):
 
 def test_a_benchmark_goes_on_where_it_was_stopped(tmp_path):
     """What has a record is not measured again; records come back from the file as they were."""
-    from functools import partial
-
     jobs = {name_of(job): job for job in (partial(_double, 1), partial(_double, number=2))}
     store = Store(tmp_path / "deep" / "records.json")
     store.keep("_double 1", {"number": 99.0})
@@ -99,6 +99,20 @@ def test_a_benchmark_goes_on_where_it_was_stopped(tmp_path):
     again = Store(store.path)
     assert again.records == {"_double 1": {"number": 99.0}, "_double number=2": {"number": 4.0}}
     assert json.loads(store.path.read_text()) == again.records
+
+
+def _lack_data():
+    raise InputError("There is no such file. Get it.")
+
+
+def test_a_job_without_data_stops_no_other(tmp_path, capsys):
+    """Its reason is told, it has no record, and the next run tries it again."""
+    store = Store(tmp_path / "records.json")
+
+    run(store, "numbers", {"none": partial(_lack_data), "one": partial(_double, 1)}, n_jobs=1)
+
+    assert store.records == {"one": {"number": 2.0}}
+    assert "none: There is no such file. Get it." in capsys.readouterr().out
 
 
 def test_a_detector_that_cannot_run_leaves_a_reason(monkeypatch):

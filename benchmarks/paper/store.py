@@ -8,6 +8,7 @@ from joblib import Parallel, delayed
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from benchmarks.verdict.sections import Job, Record
+from rtscv_mlops.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,19 +34,28 @@ class Store:
 
 
 def run(store: Store, part: str, jobs: dict[str, Job], n_jobs: int) -> None:
-    """Run the jobs that have no record yet, side by side, and keep each record as it comes."""
+    """Run the jobs that have no record yet, side by side, and keep each record as it comes.
+
+    A job whose data is not there is told about, and tried again by the next run.
+    """
     waiting = {key: job for key, job in jobs.items() if key not in store.records}
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns) as progress:
         task = progress.add_task(part, total=len(jobs), completed=len(jobs) - len(waiting))
         parallel = Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-        for key, record in parallel(delayed(_keyed)(key, job) for key, job in waiting.items()):
-            store.keep(key, record)
+        for key, found in parallel(delayed(_try)(key, job) for key, job in waiting.items()):
+            if isinstance(found, InputError):
+                progress.console.print(f"{key}: {found}", markup=False)
+            else:
+                store.keep(key, found)
             progress.advance(task)
 
 
-def _keyed(key: str, job: Job) -> tuple[str, Record]:
-    return key, job()
+def _try(key: str, job: Job) -> tuple[str, Record | InputError]:
+    try:
+        return key, job()
+    except InputError as error:
+        return key, error
 
 
 def name_of(job: Any) -> str:
