@@ -210,6 +210,58 @@ def test_a_detector_that_cannot_run_says_why(forest):
     assert fails.macro_f is None
 
 
+class Chatty(Cutoff):
+    """Prints while it learns, as skorch and `verbose=True` do."""
+
+    def fit(self, X, y, window=None):
+        sys.stdout.write("Iteration 1\n")
+        return super().fit(X, y, window)
+
+
+def test_a_talkative_model_is_not_heard(forest, capsys):
+    """What a model prints while it is fitted does not reach standard output, where JSON goes."""
+    chatty = Peer("chatty", "Chatty", "today", "", lambda estimator, seed: Chatty())
+
+    done = bench(forest, [["fig"]], {"chatty": chatty}, rate=0.1, seeds=1)
+
+    assert done.rows[0].judged == 1
+    assert capsys.readouterr().out == ""
+
+
+class ShortOnly(Cutoff):
+    """Cannot be taught long leaves, so it runs only where fig is hidden."""
+
+    def fit(self, X, y, window=None):
+        if X["length"].max() > 5:
+            raise ValueError("Too long.")
+        return super().fit(X, y, window)
+
+
+def test_cases_that_the_monitor_cannot_judge_are_told(forest):
+    """The conclusion counts them apart, and names no class that was not judged."""
+    picky = Peer("monitor", "Monitor", "ours", "", lambda estimator, seed: ShortOnly())
+    peers = {"monitor": picky, "broken": Peer("broken", "Broken", "today", "", broken)}
+
+    sentences = bench(forest, None, peers, rate=0.1, seeds=1).sentences
+
+    assert sentences[:2] == (
+        "The monitor would have found what was hidden at 10 % of a window of 210 rows in 1 of 1 "
+        "cases, and was quiet on 1 of 1 clean windows. It could not judge 2 further cases: Too "
+        "long.",
+        "No other detector could run.",
+    )
+
+
+def test_windows_of_different_size_are_told_so():
+    """A rare class has a small window, which the size of another case does not stand for."""
+    data = labelled({"oak": 400, "ash": 400, "fig": 10})
+
+    done = bench(data, None, {"monitor": replace(cutoff(), name="monitor")}, rate=0.1, seeds=1)
+
+    assert [record.window_rows for record in done.records] == [143, 100, 143]
+    assert "10 % of a window of 100 to 143 rows in" in done.sentences[0]
+
+
 def test_every_class_is_hidden_in_turn():
     """Without a choice each class has its turn; one with too few rows is left out and named."""
     data = labelled({"oak": 200, "elm": 200, "ash": 200, "fig": 4})

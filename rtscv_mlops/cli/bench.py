@@ -69,7 +69,8 @@ def _title(done: "Bench") -> str:
 
     case = done.cases[0]
     if len(done.cases) > 1:
-        what = f"{len(done.cases)} cases, windows of about {len(case.truth)} rows"
+        about = "" if " to " in done.window_rows else "about "
+        what = f"{len(done.cases)} cases, windows of {about}{done.window_rows} rows"
     else:
         what = f"{case.name} hidden, a window of {len(case.truth)} rows"
     return f"{done.what}: {what}, {percent(done.rate)} of them hidden"

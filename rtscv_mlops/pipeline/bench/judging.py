@@ -4,7 +4,9 @@ Knows cases, detectors and figures; knows nothing of registries or of how result
 """
 
 import warnings
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, replace
+from io import StringIO
 from math import isnan, nan
 from time import process_time
 from typing import Any
@@ -91,7 +93,8 @@ def judge(key: str, peer: Peer, estimator: Any, rows: Any, case: Case) -> Record
     n_hidden = int((case.truth == UNKNOWN).sum())
     record = Record(key, case.hidden, case.seed, len(case.truth), n_hidden)
     try:
-        with warnings.catch_warnings():
+        # What a talkative model prints would stand in the midst of --json.
+        with warnings.catch_warnings(), redirect_stdout(StringIO()):
             warnings.simplefilter("ignore")  # of some eighteen algorithms, on rows of any kind
             return replace(record, **_figures(peer, estimator, rows, case))
     except Exception as error:  # neither the algorithm nor the estimator is ours

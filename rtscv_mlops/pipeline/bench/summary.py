@@ -67,6 +67,13 @@ class Bench:
     notes: tuple[str, ...]
 
     @property
+    def window_rows(self) -> str:
+        """How many rows a window has: one number unless they differ by more than a tenth."""
+        sizes = [len(case.truth) for case in self.cases]
+        low, high = min(sizes), max(sizes)
+        return f"{low} to {high}" if low < 0.9 * high else str(sizes[0])
+
+    @property
     def sentences(self) -> tuple[str, ...]:
         """What the table comes to, in words."""
         return tuple(_conclude(self))
@@ -117,8 +124,8 @@ def _conclude(done: Bench) -> Iterator[str]:
 
 
 def _monitor_words(done: Bench, ours: Row) -> str:
-    where = f"at {percent(done.rate)} of a window of {len(done.cases[0].truth)} rows"
-    if ours.judged == 1:
+    where = f"at {percent(done.rate)} of a window of {done.window_rows} rows"
+    if len(done.cases) == 1:
         name = done.cases[0].name
         heard = "would have found" if ours.found else "would not have found"
         calm = "was quiet" if ours.quiet else "raised a false alarm"
@@ -126,14 +133,23 @@ def _monitor_words(done: Bench, ours: Row) -> str:
     return (
         f"The monitor would have found what was hidden {where} in {ours.found} of {ours.judged} "
         f"cases, and was quiet on {ours.quiet} of {ours.judged} clean windows."
+        f"{_unjudged(ours)}"
     )
+
+
+def _unjudged(ours: Row) -> str:
+    if not ours.failed:
+        return ""
+    cases = "case" if ours.failed == 1 else "cases"
+    return f" It could not judge {ours.failed} further {cases}: {ours.problem}"
 
 
 def _peer_words(rows: Sequence[Row], ours: Row) -> str:
     """Say which detector did best on what, where that is not the monitor."""
-    others = [row for row in rows if row.detector != MONITOR and row.judged]
+    tried = [row for row in rows if row.detector != MONITOR]
+    others = [row for row in tried if row.judged]
     if not others:
-        return "No other detector was tried."
+        return "No other detector could run." if tried else "No other detector was tried."
     told = list(filter(None, (_best(others, ours, figure) for figure in BETTER)))
     finders = [row.title for row in others if row.found * ours.judged > ours.found * row.judged]
     if finders:
