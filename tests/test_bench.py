@@ -210,6 +210,14 @@ def test_a_detector_that_cannot_run_says_why(forest):
     assert fails.macro_f is None
 
 
+def test_a_table_without_a_figure_is_an_error(forest):
+    """If no detector can run, nothing was tried: that is an error with each one's reason."""
+    peers = {"broken": Peer("broken", "Broken", "today", "", broken)}
+
+    with pytest.raises(InputError, match=r"No detector could run.* Broken: No module named 'pyod'"):
+        bench(forest, [["fig"]], peers, rate=0.1, seeds=1)
+
+
 class Chatty(Cutoff):
     """Prints while it learns, as skorch and `verbose=True` do."""
 

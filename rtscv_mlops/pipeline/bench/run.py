@@ -23,7 +23,7 @@ from rtscv_mlops.pipeline.bench.hiding import (
     name_classes,
 )
 from rtscv_mlops.pipeline.bench.judging import Record, judge
-from rtscv_mlops.pipeline.bench.summary import MONITOR, Bench, summarize
+from rtscv_mlops.pipeline.bench.summary import MONITOR, Bench, Row, summarize
 from rtscv_mlops.pipeline.bench.tuned import tune
 from rtscv_mlops.pipeline.training import find_training
 
@@ -145,6 +145,7 @@ def bench(
     step = tell(len(cases) * len(peers)) if tell else _tell_nobody
     records = tuple(_judge_all(data, cases, peers, step))
     rows = [summarize(key, peer, records) for key, peer in peers.items()]
+    _check_any_ran(rows)
     said = (note for case in cases for note in case.notes)
     return Bench(
         what=data.what,
@@ -173,6 +174,15 @@ def _make_cases(
     if not cases:
         raise InputError(f"No class can be hidden. {skipped[0]}", code="too_few_rows")
     return cases, skipped
+
+
+def _check_any_ran(rows: Sequence[Row]) -> None:
+    """Refuse to show a table without a figure, which scripts would take for an answer."""
+    if rows and not any(row.judged for row in rows):
+        reasons = dict.fromkeys(f"{row.title}: {row.problem.rstrip('.')}." for row in rows)
+        raise InputError(
+            f"No detector could run on this data. {' '.join(reasons)}", code="nothing_ran"
+        )
 
 
 def _judge_all(
