@@ -12,6 +12,7 @@ from sklearn.dummy import DummyClassifier
 from sklearn.svm import SVC
 
 from rtscv_mlops import cli, demo
+from rtscv_mlops.cli.bench import print_bench
 from rtscv_mlops.errors import InputError
 from rtscv_mlops.peers import PEERS, UNKNOWN, Detector, Peer
 from rtscv_mlops.pipeline.bench import Labelled, bench, hide_classes
@@ -373,6 +374,19 @@ def test_the_table_fits_a_terminal(command, digits):
     assert base[3:7] == ["no", "yes", "0.00", "-"]
     assert "rule of ours" in " ".join(lines)
     assert "The monitor would have found 3 at 10 % of a window of" in " ".join(lines)
+
+
+def test_a_narrow_terminal_loses_no_figure(forest, monkeypatch, capsys):
+    """In 60 columns, or the 80 of a pipe, names and figures are all there in one line each."""
+    monkeypatch.setenv("COLUMNS", "60")
+
+    print_bench(bench(forest, [["fig"]], {"cutoff": cutoff()}, rate=0.1, seeds=1))
+
+    out = capsys.readouterr().out
+    (row,) = [line.split() for line in out.splitlines() if line.startswith(" Cutoff")]
+    assert row[1:7] == ["yes", "yes", "1.00", "1.00", "0.00", "1.00"]
+    assert "…" not in out
+    assert "precision  known lost  AUROC" in out
 
 
 def test_digits_without_a_monitor(command):

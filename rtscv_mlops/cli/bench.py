@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 COLUMNS = ("finds it", "quiet", "recall", "precision", "known lost", "AUROC", "F", "CPU s")
 
+NO_LIMIT = 10_000
+
 CAPTION = (
     "finds it: the monitor by its own verdict; the others have no test of a window, so by a rule "
     "of ours: they flag more of it than of other known rows (Fisher's exact test, p < 0.01). "
@@ -28,7 +30,7 @@ def print_bench(done: "Bench") -> None:
     from rich.text import Text
 
     out = console()
-    out.print(_table(done))
+    _print_whole(_table(done))
     out.print(Text(CAPTION, style="dim"))
     for row in done.rows:
         if row.problem:
@@ -38,6 +40,14 @@ def print_bench(done: "Bench") -> None:
     out.print()
     for sentence in done.sentences:
         out.print(Text(sentence))
+
+
+def _print_whole(table: "Table") -> None:
+    """Print a table as wide as it is: in a narrow terminal or a pipe Rich would drop columns."""
+    out = console()
+    boundless = out.options.update(max_width=NO_LIMIT)
+    out.width = max(out.width, out.measure(table, options=boundless).maximum)
+    out.print(table)
 
 
 def _where(row: "Row") -> str:
