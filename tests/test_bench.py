@@ -211,6 +211,45 @@ def test_a_detector_that_cannot_run_says_why(forest):
     assert fails.macro_f is None
 
 
+@pytest.mark.parametrize("labels", [["oak", "ash", "fig"], [3, 0, 1]], ids=["words", "numbers"])
+def test_class_weights_stay_with_their_classes(labels):
+    """Weights by label hold for the codes that detectors learn: hiding a class moves no weight."""
+    rows = labelled(dict(zip(("oak", "ash", "fig"), (300, 300, 300), strict=True)))
+    named = dict(zip(("oak", "ash", "fig"), labels, strict=True))
+    weights = dict(zip(labels, (1.0, 2.0, 3.0), strict=True))
+    weighed = []
+
+    class Keep(Detector):
+        def __init__(self, estimator, seed):
+            weighed.append(estimator.class_weight)
+            raise InputError("Enough.")
+
+    peers = {"keep": Peer("keep", "Keep", "today", "here", Keep)}
+    with pytest.raises(InputError, match="Enough"):
+        bench(
+            replace(
+                rows,
+                labels=np.array([named[label] for label in rows.labels]),
+                estimator=SVC(class_weight=weights),
+            ),
+            [[named["ash"]]],
+            peers,
+            rate=0.1,
+            seeds=1,
+        )
+
+    known = sorted([named["oak"], named["fig"]])
+    assert weighed == [{code: weights[label] for code, label in enumerate(known)}]
+    ours = bench(
+        replace(rows, estimator=SVC(class_weight=dict(zip(named, (1.0, 2.0, 3.0), strict=True)))),
+        [["ash"]],
+        {"monitor": PEERS["monitor"]},
+        rate=0.1,
+        seeds=1,
+    )
+    assert (ours.rows[0].judged, ours.rows[0].failed) == (1, 0)
+
+
 def test_a_table_without_a_figure_is_an_error(forest):
     """If no detector can run, nothing was tried: that is an error with each one's reason."""
     peers = {"broken": Peer("broken", "Broken", "today", "", broken)}

@@ -42,12 +42,13 @@ class Trial:
 class Case:
     """Labelled rows with some classes hidden, as two trials of which the second is clean.
 
-    `codes` has the class of every row, 0, 1, … for known classes and `UNKNOWN` for hidden ones.
+    `codes` has the class of every row, a place in `known` or `UNKNOWN` for hidden classes.
     Each half of the known rows is trained on in one trial, and makes the window of the other: so
     both windows, which share no row and have the same size, are as large as the rows allow.
     """
 
     hidden: tuple[Any, ...]
+    known: tuple[Any, ...]
     seed: int
     codes: Places
     trial: Trial
@@ -97,6 +98,7 @@ def hide_classes(
     window = rng.permutation(np.concatenate([second[:n_known], of_hidden[:n_hidden]]))
     return Case(
         hidden=tuple(hidden),
+        known=tuple(classes[~is_hidden].tolist()),
         seed=seed,
         codes=codes,
         trial=Trial(first, window, second[n_known:]),

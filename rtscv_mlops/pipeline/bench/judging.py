@@ -4,6 +4,7 @@ Knows cases, detectors and figures; knows nothing of registries or of how result
 """
 
 import warnings
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from io import StringIO
@@ -102,6 +103,7 @@ def judge(key: str, peer: Peer, estimator: Any, rows: Any, case: Case) -> Record
 
 
 def _figures(peer: Peer, estimator: Any, rows: Any, case: Case) -> dict[str, Any]:
+    estimator = _weigh_codes(estimator, case.known)
     start = process_time()
     seen = _look(peer.make(clone(estimator), case.seed), rows, case, case.trial)
     seconds = process_time() - start
@@ -119,6 +121,16 @@ def _figures(peer: Peer, estimator: Any, rows: Any, case: Case) -> dict[str, Any
     defined = {name: None if isnan(value) else float(value) for name, value in figures.items()}
     said = {"verdict": seen.verdict, "found": seen.finds, "quiet": clean.is_quiet}
     return {**defined, **said}
+
+
+def _weigh_codes(estimator: Any, known: tuple[Any, ...]) -> Any:
+    """Return the estimator with its class weights by code, since codes are what detectors learn."""
+    weights = {
+        name: {code: value[label] for code, label in enumerate(known) if label in value}
+        for name, value in estimator.get_params().items()
+        if name.endswith("class_weight") and isinstance(value, Mapping)
+    }
+    return clone(estimator).set_params(**weights)
 
 
 def _look(detector: Detector, rows: Any, case: Case, trial: Trial) -> _Look:
