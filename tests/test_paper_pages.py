@@ -61,15 +61,19 @@ def test_networks_are_read_from_their_records():
     made |= {"verdict": "unknowns", "unknown_rate": 0.3, "true_rate": 0.33}
     for method in ("baseline", "odin", "mahalanobis", "energy", "openmax", "rtscv"):
         made |= {f"{name}_{method}": 0.7 for name in ("auroc", "detected", "rejected", "accuracy")}
+    trained = made | {"rejected_rtscv": 0.003}
     good = made | {"auroc_rtscv": 0.9, "detected_rtscv": 0.8, "accuracy_rtscv": 0.715}
 
     said = "\n".join(describe_networks([made]))
     better = "\n".join(describe_networks([good]))
 
     assert "AUROC 70.0, NOT above" in said
-    assert "2.0 points below the plain network's, more than the one point aimed at." in said
+    assert "2.0 points below the plain network's, more than the one point aimed at. Verdict" in said
+    assert "0.3 % of known images are called unknown, and the rest" in "".join(
+        describe_networks([trained])
+    )
     assert "AUROC 90.0, above" in better
-    assert "detection accuracy 80.0, above" in better
+    assert "Detection accuracy 80.0, above" in better
     assert "0.5 points below the plain network's. Verdict" in better
     assert "93.9 / 85.1 / 89.9" in better
     assert "Planned and not measured yet: ResNet on CIFAR-10 against Tiny-ImageNet," in better
