@@ -9,7 +9,7 @@ import pytest
 from benchmarks.paper import pages, tables
 from benchmarks.paper.network_pages import describe_networks
 from benchmarks.paper.published import NETWORKS, TABULAR
-from benchmarks.paper.store import Store, name_of, run
+from benchmarks.paper.store import ROOT, Store, name_of, run
 from rtscv_mlops.errors import InputError
 from rtscv_mlops.peers import PEERS
 
@@ -77,6 +77,20 @@ def test_networks_are_read_from_their_records():
     assert "0.5 points below the plain network's. Verdict" in better
     assert "93.9 / 85.1 / 89.9" in better
     assert "Planned and not measured yet: ResNet on CIFAR-10 against Tiny-ImageNet," in better
+
+
+def test_the_page_is_what_its_records_say():
+    """docs/benchmarks.md is written by `make bench-paper`, and never by hand."""
+    results = ROOT / "benchmarks" / "results"
+    parts = ("tabular", "networks", "studies")
+    stored = {part: Store(results / f"paper-{part}.json").records for part in parts}
+    records = {part: list(kept.values()) for part, kept in stored.items()}
+
+    written = (ROOT / "docs" / "benchmarks.md").read_text()
+
+    # What comes before names the versions of the machine that measured.
+    after = "## Tabular data"
+    assert written.partition(after)[2] == pages.page_text(records, "").partition(after)[2]
 
 
 def test_the_paper_s_figures_are_in_range():

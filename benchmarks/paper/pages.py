@@ -54,21 +54,30 @@ DIFFERENCES = """\
 
 def write_page(records: dict[str, list[Record]], docs: Path, protocol: str) -> None:
     """Write the page and its plots from whatever has been measured."""
-    (docs / "images").mkdir(parents=True, exist_ok=True)
+    images = docs / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    if records["tabular"]:
+        _draw_tables(pd.DataFrame(records["tabular"]), images / "paper-tables.png")
+    if records["networks"]:
+        draw_networks(records["networks"], images / "paper-networks.png")
+    if records["studies"]:
+        study_plots.draw(records["studies"], images)
+    (docs / "benchmarks.md").write_text(page_text(records, protocol))
+
+
+def page_text(records: dict[str, list[Record]], protocol: str) -> str:
+    """Return the page."""
     blocks = [INTRODUCTION + " " + protocol]
     if records["tabular"]:
         frame = pd.DataFrame(records["tabular"])
-        _draw_tables(frame, docs / "images" / "paper-tables.png")
         blocks += ["## Tabular data: who is ahead", *summarise(frame)]
         blocks += [block for group in _rows_of(frame) for block in describe_row(*group)]
     if records["networks"]:
-        draw_networks(records["networks"], docs / "images" / "paper-networks.png")
         blocks += describe_networks(records["networks"])
     blocks.append(DIFFERENCES)
     if records["studies"]:
-        study_plots.draw(records["studies"], docs / "images")
         blocks += ["## The supplement's studies", *study_texts.sections(records["studies"])]
-    (docs / "benchmarks.md").write_text("\n\n".join(blocks) + "\n")
+    return "\n\n".join(blocks) + "\n"
 
 
 # -- tabular
