@@ -55,11 +55,11 @@ Day = Annotated[
 ]
 Start = Annotated[str | None, typer.Option(metavar="TIME", help="Start of the window, ISO 8601.")]
 End = Annotated[str | None, typer.Option(metavar="TIME", help="Its end, not included.")]
-Version = Annotated[str | None, typer.Option(help="Version. [default: the one that waits]")]
+Version = Annotated[str | None, typer.Option(help="Version. (default: the one that waits)")]
 SeenVersion = Annotated[
     str, typer.Option("--version", help="Version that you looked at.", show_default=False)
 ]
-Reviewer = Annotated[str | None, typer.Option(help="Who decides. [default: the user name]")]
+Reviewer = Annotated[str | None, typer.Option(help="Who decides. (default: the user name)")]
 Reason = Annotated[str, typer.Option(help="Why.")]
 
 
@@ -100,7 +100,7 @@ def demo(
 @app.command()
 def init(
     model: Annotated[str, typer.Argument(help="Registered model.", show_default=False)],
-    file: Annotated[Path | None, typer.Option(help="File to write. [default: MODEL.yaml]")] = None,
+    file: Annotated[Path | None, typer.Option(help="File to write. (default: MODEL.yaml)")] = None,
     tracking_uri: Annotated[
         str | None, typer.Option(help="MLflow, if not in the environment.")
     ] = None,
