@@ -1,6 +1,7 @@
 """The locked dependencies work together. A resolver's word is not enough: it passes broken sets."""
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -25,6 +26,7 @@ MAIN_PINS = [
     "xgboost-cpu",
 ]
 TORCH_PINS = ["skorch", "torch"]
+IN_VAIN = re.compile(r"pytorch-ood \S+ requires torchvision, which is not installed\.")
 
 
 def run(*arguments, **environment):
@@ -55,10 +57,15 @@ def test_the_stack_imports_in_one_process(tmp_path):
 
 
 def test_requirements_agree():
-    """No installed package asks for a version that another one rules out."""
-    done = run("-m", "pip", "check")
+    """No installed package asks for a version that another one rules out.
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    One asks in vain for another, on purpose: benchmarks/requirements.txt says why.
+    """
+    done = run("-m", "pip", "check")
+    told = [line for line in done.stdout.splitlines() if not IN_VAIN.fullmatch(line)]
+
+    assert done.stdout, done.stderr
+    assert told in ([], ["No broken requirements found."]), told
 
 
 @pytest.mark.parametrize("name", MAIN_PINS)
