@@ -1,6 +1,7 @@
 """`rtscv-mlops bench`: a known class is hidden, and the table says who would have found it."""
 
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -85,6 +86,15 @@ def digits(tmp_path_factory):
     folder = tmp_path_factory.mktemp("digits")
     demo.prepare(folder, [next(demo.make_days())])
     return folder / "digits.yaml"
+
+
+def test_a_window_s_run_does_not_load_the_detectors():
+    """What every task of a DAG imports has none of the eighteen in it."""
+    code = "import sys, rtscv_mlops.pipeline; print('rtscv_mlops.peers' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "False"
 
 
 # -- what is hidden, and what is shown

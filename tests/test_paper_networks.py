@@ -73,7 +73,7 @@ def test_a_window_and_what_comes_after_it_share_no_image(known):
     unknown = np.zeros((40, 3, 32, 32), dtype=np.float32)
     unknown += np.arange(40)[:, None, None, None]
 
-    window = networks.draw_window(known, unknown, seed=0, quick=False)
+    window = networks.draw_window(known, unknown, seed=0)
 
     seen = {row.tobytes() for row in window.seen}
     assert len(seen) == 45

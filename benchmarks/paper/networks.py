@@ -56,7 +56,7 @@ def measure(net_name: str, known_name: str, unknown_name: str, seed: int, quick:
     """Measure one row of the table: every method on one network and one set of unknowns."""
     torch.set_num_threads(1)
     known = _some(load_known(known_name), quick)
-    window = draw_window(known, load_images(unknown_name), seed, quick)
+    window = draw_window(known, load_images(unknown_name), seed)
     plain = fit_plain(net_name, known_name, seed, quick)
     record: Record = {
         "table": "networks",
@@ -78,7 +78,7 @@ def plan(quick: bool) -> Iterator[tuple[str, Job]]:
             yield f"{' '.join(row)} {seed}", partial(measure, *row, seed, quick)
 
 
-def draw_window(known: Known, unknown: NDArray, seed: int, quick: bool) -> Window:
+def draw_window(known: Known, unknown: NDArray, seed: int) -> Window:
     """Halve the later known images and the unknown ones: a window, and what comes after it."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(known.later))

@@ -169,7 +169,7 @@ def bench(
 ) -> None:
     """Hide a class that the model knows, and see which detector would have found it."""
     from rtscv_mlops.cli.bench import print_bench, progress_bar
-    from rtscv_mlops.pipeline import run_bench
+    from rtscv_mlops.pipeline.bench import run_bench
 
     with progress_bar("loading") as tell:
         done = run_bench(

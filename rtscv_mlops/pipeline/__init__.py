@@ -4,7 +4,6 @@ take_window -> rectify_window -> write_report -> register_challenger -> raise_al
 review_challenger -> promote. The Airflow tasks and the commands are thin skins over this.
 """
 
-from rtscv_mlops.pipeline.bench import Bench, run_bench
 from rtscv_mlops.pipeline.doctor import Check, check_monitor
 from rtscv_mlops.pipeline.purge import Purged, purge_windows
 from rtscv_mlops.pipeline.review import (
@@ -28,7 +27,6 @@ from rtscv_mlops.pipeline.stages import find_report, save_report
 
 __all__ = [
     "Answer",
-    "Bench",
     "Check",
     "Outcome",
     "Purged",
@@ -47,7 +45,6 @@ __all__ = [
     "register_champion",
     "review_challenger",
     "roll_back",
-    "run_bench",
     "run_window",
     "save_report",
     "score_window",
