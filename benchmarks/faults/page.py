@@ -22,7 +22,9 @@ def show(tallies: list[Tally]) -> Table:
 
 
 def write(tallies: list[Tally], protocol: str, page: Path = PAGE) -> None:
-    """Put the table into the page, between its marks."""
+    """Put the table into the page, between its marks; without a page nothing is done."""
+    if not page.exists():
+        return
     block = f"{protocol}\n\n{markdown.table(HEADER, _rows(tallies))}\n"
     page.write_text(BLOCK.sub(lambda _: block, page.read_text()))
 

@@ -53,11 +53,12 @@ class Store:
 
     def __init__(self, path: Path = RESULTS) -> None:
         self.path = path
-        self.records: dict[str, dict] = json.loads(path.read_text()) if path.exists() else {}
+        self.records = self._read()
 
     def keep(self, experiment: str, tallies: Iterable[Tally], seconds: float) -> None:
         """Write what an experiment found, in place of what it found before."""
         rows = [asdict(tally) for tally in tallies]
+        self.records = self._read()  # another experiment may have ended since
         self.records[experiment] = {"seconds": round(seconds), "tallies": rows}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(self.records, indent=1, ensure_ascii=False) + "\n")
@@ -66,3 +67,6 @@ class Store:
         """Return all tallies, in the order of the promises."""
         rows = [Tally(**row) for record in self.records.values() for row in record["tallies"]]
         return sorted(rows, key=lambda tally: list(PROMISES).index(tally.promise))
+
+    def _read(self) -> dict[str, dict]:
+        return json.loads(self.path.read_text()) if self.path.exists() else {}
