@@ -1,6 +1,7 @@
 """Alerts: what the rule needs to know of earlier windows, and one message per window."""
 
 import logging
+import time
 import uuid
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -27,8 +28,11 @@ TRIES = "alert.json"
 OPEN = ("", ReviewStatus.PENDING, ReviewStatus.SUPERSEDED)
 """States of a version whose review was not decided; the first is that of one not offered yet."""
 
-PATIENCE = timedelta(minutes=10)
-"""Time after which one who began to send an alert, and said no more of it, counts as dead."""
+PATIENCE = timedelta(minutes=2)
+"""Time after which one who began to send an alert, and said no more of it, counts as dead.
+
+Longer than all channels may take together, since an alert that comes twice is the lesser evil.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -94,12 +98,12 @@ def _send(
     decision: AlertDecision,
     channels: tuple[Channel, ...],
 ) -> AlertDecision:
-    """Send unless a rival does: the claim is per window and attempt, and an attempt may fail."""
+    """Send unless a rival does: the claim is per window and try, and a try may fail."""
     model = monitor.model.name
     run.set_tags({tags.ALERT_DUE: decision.why})
     tried = run.read_json(TRIES) or []
-    if not _is_ours_to_send(client, model, facts.key, len(tried)) or not alert_is_owed(run):
-        return AlertDecision(False, "Another process has taken this alert on.")
+    if not _is_ours_to_send(client, model, run, facts.key, len(tried)):
+        return AlertDecision(False, "Another process has sent this alert.")
     version = run.tags().get(tags.VERSION)
     alert = make_alert(facts, decision, registry.links(client, run.run_id, model, version))
     sent = send_alert(alert, monitor.alert, channels)
@@ -112,12 +116,23 @@ def _send(
     return decision
 
 
-def _is_ours_to_send(client: MlflowClient, model: str, key: str, attempt: int) -> bool:
-    """Claim an attempt; one that was claimed long ago and left no trace is passed over."""
-    now, ourselves = datetime.now(UTC), uuid.uuid4().hex
-    mine = f"{now.isoformat()} {ourselves}"
-    while (held := registry.claim(client, model, f"alert.{key}.{attempt}", mine)) != mine:
-        if now - datetime.fromisoformat(held.split()[0]) < PATIENCE:
-            return False
-        attempt += 1
-    return True
+def _is_ours_to_send(
+    client: MlflowClient, model: str, run: WindowRun, key: str, tried: int
+) -> bool:
+    """Claim a try, or wait for who holds it; one who is silent for too long is passed over.
+
+    Who holds it may be a rival at work, or have been killed: an alert must not be lost with it.
+    """
+    while alert_is_owed(run):
+        mine = f"{datetime.now(UTC).isoformat()} {uuid.uuid4().hex}"
+        held = registry.claim(client, model, f"alert.{key}.{tried}", mine)
+        if held == mine:
+            return alert_is_owed(run)
+        _wait_for_rival(run, datetime.fromisoformat(held.split()[0]) + PATIENCE)
+        tried += 1
+    return False
+
+
+def _wait_for_rival(run: WindowRun, until: datetime) -> None:
+    while datetime.now(UTC) < until and alert_is_owed(run):
+        time.sleep(1)

@@ -1,6 +1,7 @@
 """One window from end to end: all stages in order, and exactly one recorded outcome."""
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,10 +21,13 @@ from rtscv_mlops.pipeline.stages import (
     write_report,
 )
 from rtscv_mlops.pipeline.unassessed import record_unassessed, write_unassessed
-from rtscv_mlops.registry import WindowRun, tags
+from rtscv_mlops.registry import TAKEN_OVER, WindowRun, tags
 from rtscv_mlops.window import Interval
 
 Tell = Callable[[str], None]
+
+PATIENCE = 600.0
+"""Seconds to wait for another process that has taken the same window over."""
 
 log = logging.getLogger(__name__)
 
@@ -63,15 +67,21 @@ def run_window(monitor: Monitor, interval: Interval, tell: Tell = _nobody) -> Ou
     if taken.run.is_complete:
         return _read_back(taken)
     try:
-        facts, version = _judge(taken, tell)
+        return _finish(taken, tell)
     except (InputError, NotAssessed) as error:
         return _alerted(monitor, taken.run, write_unassessed(taken.run, taken.facts, error))
     except ServiceError as error:
+        if error.code == TAKEN_OVER and _other_finishes(taken.run):
+            return _read_back(taken)
         with suppress(ServiceError):
             write_unassessed(taken.run, taken.facts, error)
         raise
+
+
+def _finish(taken: Taken, tell: Tell) -> Outcome:
+    facts, version = _judge(taken, tell)
     tell("raise_alert")
-    alert = raise_alert(monitor, taken.client, taken.run, facts)
+    alert = raise_alert(taken.monitor, taken.client, taken.run, facts)
     taken.run.finish()
     return Outcome(facts, taken.run.run_id, version, alert.why)
 
@@ -102,11 +112,24 @@ def _reported(taken: Taken, done: Rectification) -> WindowFacts:
         return add_finding(taken.run, done.facts, absent)
 
 
+def _other_finishes(run: WindowRun) -> bool:
+    """Wait while the attempt that took over goes on; tell whether it came to an end."""
+    patience_ends = time.monotonic() + PATIENCE
+    while time.monotonic() < patience_ends:
+        state = run.tags().get(tags.STATE, "")
+        if state == tags.COMPLETE:
+            return True
+        if state.startswith(tags.FAILED):
+            return False
+        time.sleep(1)
+    return False
+
+
 def _read_back(taken: Taken) -> Outcome:
     """Return what was found before; all that may be left to do is to tell somebody."""
     run, facts = taken.run, read_facts(taken.run)
     log.info("run_window: %s was finished before", taken.window.interval)
     alert = "Finished before."
     if alert_is_owed(run):
-        alert = raise_alert(taken.monitor, taken.client, run, facts).why
+        alert = raise_alert(taken.monitor, taken.client, run.take_over(), facts).why
     return Outcome(facts, run.run_id, run.tags().get(tags.VERSION), alert, repeated=True)

@@ -171,6 +171,7 @@ def open_window_run(
         named[tags.RERUN_OF] = latest.run_id
     run = registry.open_run(client, model, facts.key, named)
     if not run.is_complete:
+        run = run.take_over()
         # A run that is tried again may have been made before there was a champion.
         run.set_tags(named)
         run.reopen()
@@ -200,6 +201,7 @@ def rectify_window(taken: Taken) -> Rectification:
     write_rows(run, monitor, taken.window.sample, done)
     if done.challenger is not None:
         example = training.known.features.head(5)
+        run.check_attempt()
         saved = registry.save_rectified(
             taken.client, run.run_id, done.challenger, champion, example
         )
@@ -350,6 +352,7 @@ def register_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts) ->
     _check_champion(monitor, client, facts.champion_version)
     model, known = monitor.model.name, run.tags()
     named = {name: known[name] for name in VERSION_TAGS if name in known}
+    run.check_attempt()
     version = registry.register_version(
         client, model, facts.key, run.run_id, known[tags.MODEL_ID], named=named, description=""
     )
@@ -358,7 +361,9 @@ def register_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts) ->
     run.set_tags({tags.MODEL_SHA256: sealed})
     registry.verify_version(client, f"models:/{model}/{version}", digest=sealed)
     links = registry.links(client, run.run_id, model, version)
+    run.check_attempt()
     registry.describe_version(client, model, version, describe(facts, links, version))
+    run.check_attempt()
     registry.offer_version(client, model, version, alias=monitor.model.alias, blocked=facts.blocked)
     log.info("register_challenger: version %s of %s", version, model)
     return version

@@ -85,6 +85,7 @@ def write_report(monitor: Monitor, run_id: str) -> str:
     evidence = take_over(run)
     if evidence is None:
         return _digest_of_report(run)
+    run = run.take_over()
     stages.write_report(monitor, run, stages.read_facts(run), evidence)
     forget_rows(run)
     return _digest_of_report(run)
@@ -108,6 +109,7 @@ def register_challenger(monitor: Monitor, run_id: str) -> str:
     if run.is_complete and tags.VERSION in named:
         log.info("register_challenger: version %s was registered before", named[tags.VERSION])
         return named[tags.VERSION]
+    run = run.take_over()
     facts = _settled_facts(run)
     try:
         return stages.register_challenger(monitor, run, facts)
@@ -119,13 +121,14 @@ def register_challenger(monitor: Monitor, run_id: str) -> str:
 def raise_alert(monitor: Monitor, run_id: str, channels: tuple[Channel, ...] = ()) -> str:
     """Tell somebody where the rule says so, and close the run; return what was done in words."""
     run = _run(monitor, run_id)
+    if run.is_complete and not alerting.alert_is_owed(run):
+        return "Finished before."
+    run = run.take_over()
     facts = _settled_facts(run)
-    decision = None
-    if not run.is_complete or alerting.alert_is_owed(run):
-        decision = alerting.raise_alert(monitor, run.client, run, facts, channels)
-    if facts.assessed and not run.is_complete:
+    decision = alerting.raise_alert(monitor, run.client, run, facts, channels)
+    if facts.assessed:
         run.finish()
-    return decision.why if decision else "Finished before."
+    return decision.why
 
 
 def _settled_facts(run: WindowRun) -> WindowFacts:

@@ -38,8 +38,10 @@ from rtscv_mlops.registry.versions import (
     outdate_review,
     register_version,
 )
+from rtscv_mlops.registry.window_run import TAKEN_OVER
 
 __all__ = [
+    "TAKEN_OVER",
     "Champion",
     "History",
     "MlflowClient",

@@ -19,6 +19,8 @@ CHAMPION_VERSION = "rtscv.champion_version"
 VERSION = "rtscv.version"
 VERDICT = "rtscv.verdict"
 STATE = "rtscv.state"
+# Which try at a window writes to its run; an older one, however late it wakes up, must stop.
+ATTEMPT = "rtscv.attempt"
 ERROR = "rtscv.error"
 # When somebody was told of a window, and why somebody was to be told.
 ALERT = "rtscv.alert"

@@ -7,9 +7,10 @@ import json
 import logging
 import tempfile
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ TAG_LIMIT = 5000
 BATCH = 100
 DIGEST_LIMIT = 36
 SCHEMA_LIMIT = 1_000_000
+TAKEN_OVER = "taken_over"
 KINDS = {"i": "long", "u": "long", "f": "double", "b": "boolean", "M": "datetime"}
 
 logger = logging.getLogger(__name__)
@@ -37,10 +39,32 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WindowRun:
-    """What is known of one window, in MLflow. Every write may be repeated."""
+    """What is known of one window, in MLflow. Every write may be repeated.
+
+    `attempt` names the try that writes. A task that was frozen and replaced may wake up at any
+    moment: each write first looks whether its attempt is still the latest. One that wakes up
+    between that look and the write does still write, what every attempt writes.
+    """
 
     client: MlflowClient
     run_id: str
+    attempt: str = ""
+
+    def take_over(self) -> "WindowRun":
+        """Return the run for a new attempt; whoever wrote to it so far has to stop."""
+        ours = replace(self, attempt=uuid.uuid4().hex)
+        with asking("take over the run"):
+            repeat(self.client.set_tag, self.run_id, tags.ATTEMPT, ours.attempt)
+        return ours
+
+    def check_attempt(self) -> None:
+        """Stop if another attempt has taken the run over; a run opened to look at has none."""
+        if self.attempt and self.tags().get(tags.ATTEMPT) != self.attempt:
+            raise ServiceError(
+                f"Another try at this window has taken over its run {self.run_id}, so this one "
+                "stops. Nothing is lost: run the window again to see what the other one found.",
+                code=TAKEN_OVER,
+            )
 
     def tags(self) -> dict[str, str]:
         """Return all tags."""
@@ -53,6 +77,7 @@ class WindowRun:
 
     def set_tags(self, named: Mapping[str, str]) -> None:
         """Write tags; a value over MLflow's limit is shortened, and kept whole as an artifact."""
+        self.check_attempt()
         shown = [RunTag(name, self._fitting(name, text, TAG_LIMIT)) for name, text in named.items()]
         with asking("write tags"):
             for batch in _batches(shown):
@@ -60,12 +85,14 @@ class WindowRun:
 
     def drop_tags(self, names: Iterable[str]) -> None:
         """Remove those of these tags that there are."""
+        self.check_attempt()
         with asking("remove tags"):
             for name in set(names) & set(self.tags()):
                 self.client.delete_tag(self.run_id, name)
 
     def log_params(self, named: Mapping[str, object]) -> list[str]:
         """Write params; those of an earlier try stay, and those that differ now are returned."""
+        self.check_attempt()
         wanted = {entry_name(name): str(value) for name, value in named.items()}
         held = self._run().data.params
         shown = {
@@ -84,6 +111,7 @@ class WindowRun:
 
     def log_metrics(self, named: Mapping[str, float | None]) -> None:
         """Write metrics, without those that are None; the same value twice leaves one point."""
+        self.check_attempt()
         run = self._run()
         held = run.data.metrics
         points = []
@@ -109,6 +137,7 @@ class WindowRun:
         profile: Mapping[str, object] | None = None,
     ) -> None:
         """Name data that went in; of a frame only the columns and their types are kept."""
+        self.check_attempt()
         dataset = Dataset(
             name=safe_name(name),
             # MLflow keeps 36 characters of a digest.
@@ -136,6 +165,7 @@ class WindowRun:
 
     def write_file(self, local: Path | str, folder: str = "") -> None:
         """Write a file as an artifact of the same name."""
+        self.check_attempt()
         artifact_path(Path(local).name)
         within = artifact_path(folder) if folder else None
         with _storing(f"write the artifact {Path(local).name!r}"):
@@ -175,6 +205,7 @@ class WindowRun:
 
     def delete_artifacts(self, folder: str) -> None:
         """Delete a folder of artifacts for good."""
+        self.check_attempt()
         within = artifact_path(folder)
         place = self._run().info.artifact_uri
         with _storing(f"delete the artifacts in {folder!r}"):
@@ -189,6 +220,7 @@ class WindowRun:
 
     def finish(self) -> None:
         """Close the run as complete: nothing of the window is missing."""
+        self.check_attempt()
         with asking("finish the run"):
             # The tag is last: a crash in between leaves a run that is not taken for complete.
             repeat(self.client.set_terminated, self.run_id, "FINISHED")
@@ -196,6 +228,7 @@ class WindowRun:
 
     def fail(self, code: str, sentence: str) -> None:
         """Close the run as failed, unless another try has completed it."""
+        self.check_attempt()
         if self.is_complete:
             return
         with asking("mark the run as failed"):
@@ -204,6 +237,7 @@ class WindowRun:
 
     def reopen(self) -> None:
         """Open the run for another try."""
+        self.check_attempt()
         with asking("reopen the run"):
             self.client.update_run(self.run_id, status="RUNNING")
             self.set_tags({tags.STATE: "running", tags.ERROR: ""})
