@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -40,6 +41,7 @@ QUIET_PLEASE = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
 }
+ALERT_PATIENCE = timedelta(seconds=3)
 BASE = "leaves"
 MONITOR = """\
 source: {{path: windows/, timestamp: seen_at, key: leaf}}
@@ -137,6 +139,16 @@ class Trial:
             found.append(f"{told} alerts instead of {alerts}")
         return found
 
+    def half_done_problems(self) -> list[str]:
+        """Say what somebody could see amiss while the window is not finished."""
+        client = self.world.client
+        found = list(_version_problems(client, self.model))
+        now = registry.find_alias(client, self.model, "champion")
+        moves = [record.version for record in registry.history(client, self.model).records]
+        if now not in ("1", *moves):
+            found.append(f"champion is {now}, and nobody decided so")
+        return found
+
 
 def find_problems(client: MlflowClient, model: str, day: str, champion: str) -> list[str]:
     """Compare the registry with what is promised; return a sentence for each thing wrong.
@@ -178,6 +190,9 @@ def _work(file: Path, day: str, decide: bool, environment: Mapping[str, str]) ->
     failpoints.arm()
     models._try_model = _try_here
     from rtscv_mlops import pipeline
+    from rtscv_mlops.pipeline import alerting
+
+    alerting.PATIENCE = ALERT_PATIENCE
 
     monitor = load_monitor(file)
     try:
