@@ -1,6 +1,7 @@
 """The commands: what they print, what they end with, and what they load."""
 
 import json
+import sqlite3
 import subprocess
 import sys
 
@@ -243,6 +244,29 @@ def test_review_from_question_to_rollback(command, tmp_path):
     assert "approved by ada" in again[2].replace("\n", " ")
     assert (back[0], deployment.aliases()["champion"]) == (0, "1")
     assert command("review", "show", file)[0] == 1
+
+
+def test_the_audit_finds_an_edit(command, tmp_path):
+    """Every decision is listed; one changed letter is found, named, and ends with exit code 1."""
+    judged_copy(tmp_path)
+    file = tmp_path / "leaves.yaml"
+    yes = ("--version", "2", "--reviewer", "ada", "--reason", "figs, indeed")
+    command("review", "approve", file, *yes)
+
+    clean = command("audit", "verify", file)
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        database.execute(
+            "UPDATE params SET value = replace(value, 'ada', 'eve') WHERE key LIKE 'record.%1'"
+        )
+    edited = command("audit", "verify", file, "--json")
+
+    assert clean[0] == 0
+    assert "figs, indeed" in clean[1]
+    assert "2 records, none was changed; the champion is what they say" in clean[1]
+    assert edited[0] == 1
+    told = json.loads(edited[1])
+    assert [one["kind"] for one in told["records"]] == ["approved", "promoted"]
+    assert told["problems"][0] == "Record 1 was changed after record 2 sealed it."
 
 
 def test_a_challenger_can_be_rejected(command, tmp_path):

@@ -448,11 +448,22 @@ def test_a_long_or_odd_reason_is_kept(client):
     assert decide(client, version, reason=reason) == decision
     assert decision.reason.endswith("…")
     ledger = WindowRun(client, open_ledger(client, MODEL).run_id)
-    assert ledger.list_artifacts("decisions") == {
-        "decisions/000001.json",
-        "decisions/000001.reason.txt",
-    }
+    whole = f"decisions/reason-{decision.details['reason_sha256']}.txt"
+    assert ledger.list_artifacts("decisions") == {"decisions/000001.json", whole}
     assert history(client, MODEL).problems == ()
+
+
+def test_a_whole_reason_cannot_be_changed(client, tmp_path):
+    """What of a reason is kept only as a file is sealed as well."""
+    decide(client, offer(client, 5), reason="figs " * 1000)
+    (kept,) = tmp_path.rglob("reason-*.txt")
+
+    kept.write_text(kept.read_text().replace("figs", "dates", 1))
+    changed = history(client, MODEL).problems
+    kept.unlink()
+
+    assert changed == ("The whole reason of record 1 was changed.",)
+    assert history(client, MODEL).problems == ("The whole reason of record 1 is gone.",)
 
 
 def moves(client):

@@ -30,14 +30,16 @@ def write(tallies: list[Tally], protocol: str, page: Path = PAGE) -> None:
 
 
 def _rows(tallies: list[Tally]) -> list[tuple[str, ...]]:
+    """Return the cells; a promise is told once, beside its first experiment."""
+    before = [None, *(tally.promise for tally in tallies)]
     return [
         (
-            PROMISES[tally.promise],
+            "" if tally.promise == previous else PROMISES[tally.promise],
             tally.what,
             f"{tally.trials:,}",
             f"{tally.failures:,}",
             f"{tally.upper_bound:.2%}",
             tally.told,
         )
-        for tally in tallies
+        for tally, previous in zip(tallies, before, strict=False)
     ]

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rtscv_mlops.cli.output import (
+    PrintableFormatter,
     console,
+    print_audit,
     print_challengers,
     print_checks,
+    print_error,
     print_json,
     print_outcome,
     print_table,
@@ -45,6 +48,8 @@ app = typer.Typer(
 )
 review = typer.Typer(help="Challengers that wait for a person.", no_args_is_help=True)
 app.add_typer(review, name="review")
+audit = typer.Typer(help="The record of decisions.", no_args_is_help=True)
+app.add_typer(audit, name="audit")
 
 MonitorFile = Annotated[
     Path, typer.Argument(metavar="MONITOR", help="The monitor's YAML file.", show_default=False)
@@ -71,8 +76,7 @@ def main() -> None:
     try:
         app()
     except RtscvError as error:
-        console(stderr=True).print(f"[bold red]{error.code}[/]: ", end="")
-        console(stderr=True).print(str(error), markup=False, highlight=False)
+        print_error(error.code, str(error))
         raise SystemExit(1) from error
 
 
@@ -80,11 +84,14 @@ def main() -> None:
 def _set_up(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell each stage.")] = False,
 ) -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logs = logging.StreamHandler()
+    logs.setFormatter(PrintableFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[logs])
     logging.getLogger("rtscv_mlops").setLevel(logging.INFO if verbose else logging.ERROR)
     if not verbose:
         logging.getLogger("mlflow").setLevel(logging.ERROR)
         logging.getLogger("alembic").setLevel(logging.ERROR)
+        logging.getLogger("urllib3").setLevel(logging.ERROR)
 
 
 @app.command()
@@ -310,6 +317,22 @@ def rollback(monitor: MonitorFile, reviewer: Reviewer = None, reason: Reason = "
 
     version = roll_back(_load(monitor), reviewer or getuser(), reason)
     console().print(f"Version {version} is the champion again.", highlight=False)
+
+
+@audit.command()
+def verify(monitor: MonitorFile, as_json: AsJson = False) -> None:
+    """Check that nobody edited the record of decisions, and that the champion is what it says."""
+    from rtscv_mlops.pipeline import verify_audit
+
+    found = verify_audit(_load(monitor))
+    if as_json:
+        shown = ("number", "at", "kind", "version", "who", "reason")
+        records = [{name: getattr(one, name) for name in shown} for one in found.records]
+        print_json({"records": records, "problems": list(found.problems)})
+    else:
+        print_audit(found)
+    if found.problems:
+        raise typer.Exit(1)
 
 
 @app.command()

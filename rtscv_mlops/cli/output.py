@@ -1,6 +1,8 @@
 """Words out: what the commands print. Knows Rich; knows nothing of how results come about."""
 
 import json
+import logging
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,10 +12,11 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from rtscv_mlops.facts import WindowFacts
     from rtscv_mlops.pipeline import Outcome
-    from rtscv_mlops.registry import VersionSummary
+    from rtscv_mlops.registry import History, VersionSummary
 
 COLORS = {
     "no_change": "green",
@@ -24,11 +27,39 @@ COLORS = {
 }
 
 
+KEPT = "\n\t"
+
+
 def console(*, stderr: bool = False) -> "Console":
-    """Return where words go."""
+    """Return where words go; square brackets in them are square brackets."""
     from rich.console import Console
 
-    return Console(stderr=stderr)
+    return Console(stderr=stderr, markup=False, emoji=False)
+
+
+def printable(text: str) -> str:
+    """Return text that steers no terminal: control characters are left out, Rich keeps most."""
+    return "".join(sign for sign in text if sign in KEPT or unicodedata.category(sign) != "Cc")
+
+
+def words(text: str, style: str = "") -> "Text":
+    """Return text for Rich; whatever it holds is only shown."""
+    from rich.text import Text
+
+    return Text(printable(text), style=style)
+
+
+class PrintableFormatter(logging.Formatter):
+    """Writes log lines that steer no terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+def print_error(code: str, sentence: str) -> None:
+    """Print why a command ends."""
+    line = words(code, "bold red") + words(": ") + words(sentence)
+    console(stderr=True).print(line, highlight=False)
 
 
 def print_json(value: Any) -> None:
@@ -61,25 +92,37 @@ def print_challengers(found: "list[VersionSummary]") -> None:
     print_table("Challengers" if found else "No challengers yet", names, rows)
 
 
+def print_audit(found: "History") -> None:
+    """Print every decision, and whether the record of them can be trusted."""
+    names = ["", "when", "what", "version", "by", "why"]
+    rows = [
+        [str(one.number), one.at[:16].replace("T", " "), one.kind, one.version, one.who, one.reason]
+        for one in found.records
+    ]
+    print_table("Decisions" if rows else "No decisions yet", names, rows)
+    for problem in found.problems:
+        console().print(words("✘ ", "bold red") + words(problem))
+    if not found.problems:
+        whole = f"{len(rows)} records, none was changed; the champion is what they say."
+        console().print(words("✔ ", "green") + words(whole))
+
+
 def print_table(title: str, names: list[str], rows: list[list[str]]) -> None:
     """Print rows; text from data stays text."""
     from rich.table import Table
-    from rich.text import Text
 
-    table = Table(*names, title=title, title_justify="left")
+    table = Table(*map(printable, names), title=words(title), title_justify="left")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*map(words, row))
     console().print(table)
 
 
 def print_checks(found: list[Any]) -> None:
     """Print what the doctor found."""
-    from rich.text import Text
-
     marks = {"ok": ("✔", "green"), "warning": ("!", "yellow"), "problem": ("✘", "bold red")}
     for one in found:
         mark, color = marks[one.state]
-        console().print(Text(f"{mark} {one.what}: ", style=color) + Text(one.found, style=""))
+        console().print(words(f"{mark} {one.what}: ", color) + words(one.found))
 
 
 def print_outcome(outcome: "Outcome", monitor: Path, report: str) -> None:
@@ -91,11 +134,11 @@ def print_outcome(outcome: "Outcome", monitor: Path, report: str) -> None:
 
     facts, out = outcome.facts, console()
     color = COLORS[facts.verdict.partition(":")[0]]
-    body = [Text(facts.headline, style="bold")]
+    body = [words(facts.headline, "bold")]
     if facts.blocked:
-        body.append(Text(f"Blocked: {facts.blocked}", style="bold red"))
-    body += [Text(f"- {finding}", style="dim") for finding in facts.findings]
-    title = Text(f" {verdict_words(facts.verdict)} ", style=color)
+        body.append(words(f"Blocked: {facts.blocked}", "bold red"))
+    body += [words(f"- {finding}", "dim") for finding in facts.findings]
+    title = words(f" {verdict_words(facts.verdict)} ", color)
     out.print(Panel(Text("\n").join(body), title=title, title_align="left", border_style=color))
     told = {
         "compared": _compared(facts),
@@ -107,7 +150,7 @@ def print_outcome(outcome: "Outcome", monitor: Path, report: str) -> None:
     for name, text in told.items():
         if text:
             # Paths and commands are for copying, so they are never broken into lines.
-            out.print(Text(f"{name:>9}  ", style="dim") + Text(text), soft_wrap=True)
+            out.print(words(f"{name:>9}  ", "dim") + words(text), soft_wrap=True)
 
 
 def _compared(facts: "WindowFacts") -> str:
@@ -131,7 +174,7 @@ def progress(what: str) -> Iterator[Any]:
     """Show which stage is at work, on standard error."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda stage: bar.update(task, description=f"{what}  {stage}")

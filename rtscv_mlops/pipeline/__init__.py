@@ -19,6 +19,7 @@ from rtscv_mlops.pipeline.review import (
     review_challenger,
     roll_back,
     show_challenger,
+    verify_audit,
 )
 from rtscv_mlops.pipeline.run import Outcome, run_window
 from rtscv_mlops.pipeline.score import Score, score_window
@@ -49,5 +50,6 @@ __all__ = [
     "save_report",
     "score_window",
     "show_challenger",
+    "verify_audit",
     "write_monitor",
 ]

@@ -10,7 +10,7 @@ from rtscv_mlops.errors import NotAssessed, ReviewError
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.pipeline import baseline
 from rtscv_mlops.pipeline.stages import is_assessed, read_facts
-from rtscv_mlops.registry import MlflowClient, VersionSummary, WindowRun
+from rtscv_mlops.registry import History, MlflowClient, VersionSummary, WindowRun
 from rtscv_mlops.review import ReviewStatus, ask, plain
 from rtscv_mlops.sources import read_window
 from rtscv_mlops.window import Interval
@@ -220,6 +220,12 @@ def roll_back(monitor: Monitor, reviewer: str, reason: str) -> str:
     """Restore the champion before the present one; return its version."""
     client, settings = registry.connect(monitor.model), monitor.model
     return registry.roll_back(client, settings.name, reviewer, reason, alias=settings.alias).version
+
+
+def verify_audit(monitor: Monitor) -> History:
+    """Return every decision and move of a model, and what is wrong with the record of them."""
+    client, settings = registry.connect(monitor.model), monitor.model
+    return registry.history(client, settings.name, alias=settings.alias)
 
 
 def approve_as_baseline(monitor: Monitor, interval: Interval) -> str:

@@ -30,6 +30,7 @@ PREFIX = "record."
 COPIES = "decisions"
 NAME_LIMIT = 200
 REASON_LIMIT = 1500
+REASON_SHA256 = "reason_sha256"
 MOST_LOSSES = 200
 
 
@@ -84,11 +85,11 @@ def append(ledger: Ledger, propose: Callable[[list[Record]], Entry | None]) -> l
                 raise
             continue
         if entry is not None:
+            _keep_reason(ledger, entry)
             record = _sealed(entry, records)
             if ledger.claim(_name(record.number), record.text) != record.text:
                 time.sleep(random.uniform(0, 0.05))
                 continue
-            _keep_reason(ledger, entry, record)
             records = [*records, record]
         _keep_copies(ledger, records)
         return records
@@ -158,9 +159,16 @@ def _sealed(entry: Entry, records: list[Record]) -> Record:
         "key": entry.key,
         "who": shortened(entry.who, NAME_LIMIT),
         "reason": shortened(entry.reason, REASON_LIMIT),
-        "details": dict(entry.details),
+        "details": dict(entry.details) | _reason_digest(entry.reason),
     }
     return _parse(number, json.dumps(content, ensure_ascii=False, sort_keys=True))
+
+
+def _reason_digest(reason: str) -> dict[str, str]:
+    """Seal a reason that is kept whole only as a file."""
+    if reason == shortened(reason, REASON_LIMIT):
+        return {}
+    return {REASON_SHA256: sha256(reason.encode("utf-8", "replace")).hexdigest()}
 
 
 def _parse(number: int, text: str) -> Record:
@@ -183,10 +191,11 @@ def shortened(text: str, limit: int) -> str:
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
-def _keep_reason(ledger: Ledger, entry: Entry, record: Record) -> None:
-    if record.reason != entry.reason:
+def _keep_reason(ledger: Ledger, entry: Entry) -> None:
+    """Keep a long reason whole, before the record that seals it, so that no crash can lose it."""
+    for digest in _reason_digest(entry.reason).values():
         WindowRun(ledger.client, ledger.run_id).write_text(
-            f"{COPIES}/{record.number:06d}.reason.txt", entry.reason
+            f"{COPIES}/{_reason_file(digest)}", entry.reason
         )
 
 
@@ -198,6 +207,10 @@ def _keep_copies(ledger: Ledger, records: list[Record]) -> None:
         name = _copy(record.number)
         if name not in kept:
             run.write_text(name, record.text)
+
+
+def _reason_file(digest: str) -> str:
+    return f"reason-{digest}.txt"
 
 
 def _copy(number: int) -> str:
@@ -215,4 +228,20 @@ def _damaged_copies(ledger: Ledger, texts: Mapping[int, str]) -> list[str]:
                 damage.append(f"The copy of record {number} is gone.")
             elif (copies / f"{number:06d}.json").read_bytes() != text.encode():
                 damage.append(f"Record {number} and its copy differ.")
+            damage += _damaged_reason(number, text, copies)
     return damage
+
+
+def _damaged_reason(number: int, text: str, copies: Path) -> list[str]:
+    try:
+        wanted = _parse(number, text).details.get(REASON_SHA256)
+    except ServiceError:
+        return []  # said already
+    if wanted is None:
+        return []
+    file = copies / _reason_file(wanted)
+    if not file.exists():
+        return [f"The whole reason of record {number} is gone."]
+    if sha256(file.read_bytes()).hexdigest() != wanted:
+        return [f"The whole reason of record {number} was changed."]
+    return []

@@ -1,0 +1,106 @@
+"""The record of decisions: one byte is edited somewhere in it, and the edit must be found."""
+
+import random
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich.progress import track
+
+from benchmarks.faults.tally import Tally
+from rtscv_mlops.registry import history, offer_version, promote, record_decision, roll_back
+from rtscv_mlops.registry.runs import open_run
+from rtscv_mlops.registry.versions import register_version
+from tests.registries import MODEL, add_champion, client_of, log_model, new_database, version_tags
+
+Undo = Callable[[], object]
+Edit = Callable[[random.Random, Path], Undo]
+
+EDITS = 500
+LONG = "seen by the lab; " * 200
+
+
+def run(quick: bool) -> Iterator[Tally]:
+    """Edit records in the database, and their copies among the artifacts."""
+    with TemporaryDirectory(prefix="audit-") as folder:
+        decide_much(Path(folder))
+        edits = 20 if quick else EDITS
+        yield _tally("one byte of a record is changed in the database", folder, edits, edit_record)
+        yield _tally("one byte of a record's files is changed", folder, edits, edit_copy)
+        yield _tally("nothing is changed: no complaint", folder, 5 if quick else 50, None)
+
+
+def decide_much(folder: Path) -> None:
+    """Make a model with a dozen decisions and moves."""
+    client = client_of(new_database(folder))
+    champion = add_champion(client)
+    for day in range(1, 5):
+        key = f"{day:064d}"
+        run_id = open_run(client, MODEL, key).run_id
+        version = register_version(
+            client,
+            MODEL,
+            key,
+            run_id,
+            log_model(client, run_id),
+            named=version_tags(day, champion),
+            description="",
+        )
+        offer_version(client, MODEL, version)
+        record_decision(
+            client,
+            MODEL,
+            version,
+            True,
+            "ann",
+            LONG,
+            seen_champion=champion,
+            seen_report="r" * 64,
+            seen_model="m" * 64,
+        )
+        promote(client, MODEL, version)
+        roll_back(client, MODEL, "bob", "too slow")
+
+
+def _tally(what: str, folder: str, edits: int, edit: Edit | None) -> Tally:
+    chance = random.Random(0)
+    client = client_of(f"sqlite:///{folder}/mlflow.db")
+    missed = []
+    for number in track(range(edits), what[:40]):
+        undo = edit(chance, Path(folder)) if edit else None
+        found = history(client, MODEL).problems
+        if undo is not None:
+            undo()
+        if bool(found) != bool(undo):
+            missed.append(number)
+    return Tally("audit", what, edits, len(missed), f"missed: {missed[:5]}" if missed else "")
+
+
+def edit_record(chance: random.Random, folder: Path) -> Undo:
+    """Change one letter of a record in the database; return how to put it back."""
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        records = database.execute("SELECT key, value FROM params WHERE key LIKE 'record.%'")
+        key, text = chance.choice(sorted(records.fetchall()))
+        _write_record(folder, key, _edited(chance, text))
+    return lambda: _write_record(folder, key, text)
+
+
+def _write_record(folder: Path, key: str, text: str) -> None:
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        database.execute("UPDATE params SET value = ? WHERE key = ?", (text, key))
+    database.close()
+
+
+def edit_copy(chance: random.Random, folder: Path) -> Undo:
+    """Change one letter of a file of the record; return how to put it back."""
+    file = chance.choice(sorted(folder.rglob("decisions/*")))
+    text = file.read_text()
+    file.write_text(_edited(chance, text))
+    return lambda: file.write_text(text)
+
+
+def _edited(chance: random.Random, text: str) -> str:
+    place = chance.randrange(len(text))
+    letter = chance.choice([sign for sign in "abcXYZ0189 ,:{}" if sign != text[place]])
+    return text[:place] + letter + text[place + 1 :]
