@@ -1,0 +1,159 @@
+"""Rivals in processes of their own who act at one moment, and challengers to decide about."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+from mlflow.tracking import MlflowClient
+
+from benchmarks.faults.world import BASE, PRELOAD, Trial
+from rtscv_mlops import registry
+from rtscv_mlops.errors import ReviewError, RtscvError
+from rtscv_mlops.registry import tags
+from tests.registries import client_of, version_tags
+
+HEAD_START = 0.03
+"""Seconds in which all rivals hear what they are to do."""
+REPORT = "r" * 64
+Act = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one rival got: a result, or an error with its code and sentence."""
+
+    result: Any = None
+    code: str = ""
+    sentence: str = ""
+    refused: bool = False
+
+    @property
+    def won(self) -> bool:
+        return not self.code
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.sentence}" if self.code else f"won {self.result}"
+
+
+class Rivals:
+    """Processes that wait for something to do, all at the same moment."""
+
+    def __init__(self, number: int) -> None:
+        context = get_context("forkserver")
+        context.set_forkserver_preload(PRELOAD)
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for _ in range(number):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def race(self, *acts: Act) -> list[Told]:
+        """Have one rival do each of these at once; return what each got."""
+        moment = time.time() + HEAD_START
+        used = self._pipes[: len(acts)]
+        for pipe, act in zip(used, acts, strict=True):
+            pipe.send((moment, act))
+        return [pipe.recv() for pipe in used]
+
+    def close(self) -> None:
+        """Send all of them home."""
+        for pipe, process in zip(self._pipes, self._processes, strict=True):
+            pipe.close()
+            process.join()
+
+
+@contextmanager
+def rivals(number: int) -> Iterator[Rivals]:
+    """So many rivals for a while."""
+    found = Rivals(number)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def _serve(pipe: Connection) -> None:
+    while True:
+        try:
+            moment, (act, given) = pipe.recv()
+        except EOFError:
+            return
+        time.sleep(max(0.0, moment - time.time()))
+        pipe.send(attempt(act, *given))
+
+
+def attempt(act: Callable[..., Any], *given: Any) -> Told:
+    """Do something; an error is a result, which the experiment judges."""
+    try:
+        return Told(act(*given))
+    except ReviewError as error:
+        return Told(code=error.code, sentence=str(error), refused=True)
+    except RtscvError as error:
+        return Told(code=error.code, sentence=str(error))
+    except Exception as error:
+        return Told(code=type(error).__name__, sentence=str(error))
+
+
+def add_challenger(trial: Trial, number: int, champion: str = "1") -> str:
+    """Offer a challenger that has the champion's own files; return its version."""
+    client, key = trial.world.client, f"{number:064d}"
+    client_of(trial.world.server.address)
+    run = registry.open_run(client, trial.model, key)
+    shared = client.get_model_version(trial.model, "1")
+    version = registry.register_version(
+        client,
+        trial.model,
+        key,
+        run.run_id,
+        shared.source.removeprefix("models:/"),
+        named=challenger_tags(trial, number, champion),
+        description="",
+    )
+    return registry.offer_version(client, trial.model, version).version
+
+
+def add_offered(trial: Trial, number: int, champion: str) -> str:
+    """Make a version as it is once it has been offered, with one request instead of forty.
+
+    Unlike `add_challenger` it supersedes nothing, so that several may wait at once.
+    """
+    client = trial.world.client
+    shared = client.get_model_version(trial.model, "1")
+    named = challenger_tags(trial, number, champion) | {
+        tags.KIND: "challenger",
+        tags.KEY: f"{number:064d}",
+        tags.REVIEW: "pending",
+        tags.STATE: tags.COMPLETE,
+    }
+    made = client.create_model_version(
+        trial.model,
+        shared.source,
+        shared.run_id,
+        tags=named,
+        await_creation_for=0,
+        model_id=shared.source.removeprefix("models:/"),
+    )
+    return str(made.version)
+
+
+def challenger_tags(trial: Trial, number: int, champion: str) -> dict[str, str]:
+    """Return what a challenger of one day says of itself."""
+    digest = shared_digest(trial.world.server.address)
+    day = number % 27 + 1
+    return version_tags(day, champion) | {tags.REPORT_SHA256: REPORT, tags.MODEL_SHA256: digest}
+
+
+@cache
+def shared_digest(address: str) -> str:
+    """Return the digest of the files that all champions of a server share."""
+    client_of(address)
+    return registry.model_digest(MlflowClient(address, address), f"models:/{BASE}/1")
