@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.svm import SVC
 
-from rtscv_mlops.errors import TrainingDataError
+from rtscv_mlops.errors import ServiceError, TrainingDataError
 from rtscv_mlops.registry.champion import Champion
 from rtscv_mlops.registry.register import log_champion
 from rtscv_mlops.registry.training import check_training_data, load_training_data
@@ -197,6 +197,21 @@ def test_no_dataset_is_told(client, run_id):
         load_training_data(client, champion(run_id))
 
     assert caught.value.code == "training_data_missing"
+
+
+def test_a_failure_on_the_way_is_not_missing_data(client, monkeypatch):
+    """Rows that MLflow has and cannot send now are worth another try; nothing is called missing."""
+    rows, labels = numbers()[["height", "width"]], ["a", "b", "c"] * 20
+    log_champion(SVC().fit(rows, labels), rows, labels, name="flaky", experiment=EXPERIMENT)
+
+    def fail(**_):
+        raise mlflow.exceptions.MlflowException("The following failures occurred: lost")
+
+    monkeypatch.setattr(mlflow.artifacts, "download_artifacts", fail)
+
+    found = client.get_model_version_by_alias("flaky", "champion")
+    with pytest.raises(ServiceError, match=r"is in MLflow, which could not send it: .*lost"):
+        load_training_data(client, champion(found.run_id))
 
 
 @pytest.mark.parametrize("source", ["gone", None])

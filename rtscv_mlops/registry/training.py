@@ -21,15 +21,16 @@ from mlflow.data.dataset_source import DatasetSource
 from mlflow.data.filesystem_dataset_source import FileSystemDatasetSource
 from mlflow.data.pandas_dataset import from_pandas
 from mlflow.entities import Dataset, DatasetInput
+from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from pyarrow.lib import ArrowException
 from sklearn.utils.multiclass import type_of_target
 
-from rtscv_mlops.errors import TrainingDataError
+from rtscv_mlops.errors import ServiceError, TrainingDataError
 from rtscv_mlops.registry import tags
 from rtscv_mlops.registry.champion import Champion
 from rtscv_mlops.registry.columns import columns_of, describe_difference
-from rtscv_mlops.registry.connection import asking
+from rtscv_mlops.registry.connection import asking, is_absent
 from rtscv_mlops.registry.files import file_digest
 from rtscv_mlops.window import Column
 
@@ -170,6 +171,10 @@ def _fetch(client: MlflowClient, dataset: Dataset, folder: Path, what: str) -> P
     try:
         path = Path(_download(client, mlflow.data.get_source(dataset), folder))
     except Exception as error:  # each kind of source fails in its own library's way
+        if _is_there(client, json.loads(dataset.source).get("uri", "")):
+            raise ServiceError(
+                f"{what} is in MLflow, which could not send it: {error}. Try again.", code="mlflow"
+            ) from error
         raise TrainingDataError(
             f"{what} cannot be fetched from its source {_short(dataset.source)} "
             f"({dataset.source_type}): {error}. MLflow keeps a dataset's address, not its rows. "
@@ -179,6 +184,21 @@ def _fetch(client: MlflowClient, dataset: Dataset, folder: Path, what: str) -> P
     if path.is_dir():
         path = _only_file(path, what)
     return path
+
+
+def _is_there(client: MlflowClient, address: str) -> bool:
+    """Tell whether a file that could not be fetched is in MLflow: its failure does not say."""
+    if not address.startswith("runs:/"):
+        return False
+    run_id, _, path = address.removeprefix("runs:/").partition("/")
+    with asking(f"look for {address}"):
+        try:
+            files = client.list_artifacts(run_id, path.rpartition("/")[0] or None)
+        except MlflowException as error:
+            if not is_absent(error):
+                raise
+            return False
+    return path in {file.path for file in files}
 
 
 def _download(client: MlflowClient, source: DatasetSource, folder: Path) -> Any:

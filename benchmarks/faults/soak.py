@@ -1,0 +1,148 @@
+"""Hours in one process: window after window, while one request in a hundred to MLflow fails.
+
+A long-lived process judges a new day every half minute, two quiet ones for each with unknowns, and
+rejects every other challenger. One request in a hundred loses its answer after it was done, or is
+never sent. A window whose try fails is tried again, as Airflow would. Memory, open files and
+threads are those of that process after each window; their growth is the slope of a line through the
+last two thirds, since caches fill first.
+"""
+
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator
+from datetime import date, timedelta
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import requests
+from rich.progress import track
+
+from benchmarks.faults.servers import sqlite_server
+from benchmarks.faults.tally import Tally
+from benchmarks.faults.world import World, world_on
+from rtscv_mlops import registry
+from rtscv_mlops.config import load_monitor
+from rtscv_mlops.errors import ReviewError, ServiceError
+from tests.deployments import KNOWN, WITH_FIGS, Deployment, leaves
+
+HOURS, QUICK_HOURS = 1.1, 0.02
+PAUSE = 30.0
+FAULTS = 0.01
+MOST_TRIES = 5
+FIRST_DAY = date(2024, 1, 1)
+
+
+def run(quick: bool) -> Iterator[Tally]:
+    """Judge windows for an hour."""
+    seconds = 3600 * (QUICK_HOURS if quick else HOURS)
+    with sqlite_server() as server, world_on(server) as world:
+        trial = world.trial()
+        notes = world.folder / "notes.jsonl"
+        context = get_context("spawn")
+        process = context.Process(target=live, args=(trial.file, notes, seconds))
+        process.start()
+        for _ in track(range(100), "soak"):
+            process.join(seconds / 100)
+        process.join(300)
+        ended = process.exitcode == 0
+        process.kill()
+        seen = [json.loads(line) for line in notes.read_text().splitlines()]
+        yield _outcomes(world, trial.model, seen, ended)
+    yield from _growth(seen)
+
+
+def live(file: Path, notes: Path, seconds: float) -> None:
+    """Judge one day after the other, and note what the process holds after each."""
+    chance = random.Random(0)
+    fail_sometimes(chance)
+    ends, day = time.monotonic() + seconds, FIRST_DAY
+    days = Deployment(file.parent)
+    while time.monotonic() < ends:
+        began = time.monotonic()
+        number = (day - FIRST_DAY).days
+        days.write_day(str(day), *leaves(number, KNOWN if number % 3 else WITH_FIGS))
+        tries = judge(file, str(day), reject=number % 2 == 0)
+        process = psutil.Process()
+        note = {
+            "day": str(day),
+            "tries": tries,
+            "seconds": time.monotonic() - began,
+            "at": time.monotonic(),
+            "memory": process.memory_info().rss / 2**20,
+            "files": process.num_fds(),
+            "threads": threading.active_count(),
+        }
+        with notes.open("a") as out:
+            out.write(json.dumps(note) + "\n")
+        day += timedelta(days=1)
+        time.sleep(max(0.0, min(began + PAUSE, ends) - time.monotonic()))
+
+
+def judge(file: Path, day: str, reject: bool) -> int:
+    """Judge a day, again after each failure; return the number of tries."""
+    from rtscv_mlops import pipeline
+    from rtscv_mlops.window import Interval
+
+    monitor = load_monitor(file)
+    for number in range(1, MOST_TRIES + 1):
+        try:
+            outcome = pipeline.run_window(monitor, Interval.day(day))
+            if reject and outcome.version:
+                pipeline.review_challenger(
+                    monitor, outcome.version, approve=False, reviewer="ann", reason="seen before"
+                )
+            return number
+        except ServiceError:
+            continue
+        except ReviewError:  # the answer to the first try was lost, and the decision stands
+            return number
+    return MOST_TRIES + 1
+
+
+def fail_sometimes(chance: random.Random) -> None:
+    """Lose one request in a hundred, or its answer."""
+    send = requests.Session.send
+
+    def lossy(session: requests.Session, request: Any, **given: Any) -> Any:
+        luck = chance.random()
+        if luck < FAULTS / 2:
+            raise requests.ConnectionError("this request was lost")
+        answer = send(session, request, **given)
+        if luck < FAULTS:
+            raise requests.ConnectionError("the answer to this request was lost")
+        return answer
+
+    requests.Session.send = lossy
+
+
+def _outcomes(world: World, model: str, seen: list[dict[str, Any]], ended: bool) -> Tally:
+    runs = registry.find_runs(world.client, model)
+    states = {run.window[:8]: run.state for run in runs}
+    days = [note["day"].replace("-", "") for note in seen]
+    failed = [day for day in days if states.get(day) != "complete"]
+    doubled = len(runs) - len(states)
+    problems = registry.history(world.client, model).problems
+    again = sum(note["tries"] > 1 for note in seen)
+    told = f"{again} windows needed more than one try; " + "; ".join(
+        [*problems, *(f"{day} is {states.get(day)}" for day in failed)]
+    )
+    if not ended:
+        failed.append("stuck")
+    return Tally(
+        "soak", "a window, with 1 % of requests failing", len(seen), len(failed) + doubled, told
+    )
+
+
+def _growth(seen: list[dict[str, Any]]) -> Iterator[Tally]:
+    later = seen[len(seen) // 3 :]
+    hours = np.array([note["at"] for note in later]) / 3600
+    for name, unit, limit in (("memory", "MB", 25.0), ("files", "", 5.0), ("threads", "", 2.0)):
+        values = np.array([note[name] for note in later])
+        slope = float(np.polyfit(hours, values, 1)[0]) if len(later) > 2 else 0.0
+        told = f"{slope:+.1f} {unit} an hour at {values.mean():.0f} {unit}, {len(seen)} windows"
+        yield Tally("soak", f"{name} of the process stay flat", 1, int(slope > limit), told)
