@@ -103,22 +103,22 @@ def attempt(act: Callable[..., Any], *given: Any) -> Told:
         return Told(code=type(error).__name__, sentence=str(error))
 
 
-def add_challenger(trial: Trial, number: int, champion: str = "1") -> str:
-    """Offer a challenger that has the champion's own files; return its version."""
-    client, key = trial.world.client, f"{number:064d}"
-    client_of(trial.world.server.address)
+def add_challenger(
+    trial: Trial, number: int, champion: str = "1", *, model_id: str = "", offer: bool = True
+) -> str:
+    """Register a challenger, with the champion's own files if no others are named; offer it."""
+    client, key = client_of(trial.world.server.address), f"{number:064d}"
     run = registry.open_run(client, trial.model, key)
-    shared = client.get_model_version(trial.model, "1")
+    shared = client.get_model_version(trial.model, "1").source.removeprefix("models:/")
+    named = challenger_tags(trial, number, champion)
+    if model_id:
+        named[tags.MODEL_SHA256] = registry.model_digest(client, f"models:/{model_id}")
     version = registry.register_version(
-        client,
-        trial.model,
-        key,
-        run.run_id,
-        shared.source.removeprefix("models:/"),
-        named=challenger_tags(trial, number, champion),
-        description="",
+        client, trial.model, key, run.run_id, model_id or shared, named=named, description=""
     )
-    return registry.offer_version(client, trial.model, version).version
+    if offer:
+        registry.offer_version(client, trial.model, version)
+    return version
 
 
 def add_offered(trial: Trial, number: int, champion: str) -> str:
