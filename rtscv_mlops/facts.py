@@ -105,6 +105,17 @@ class Comparison(Facts):
     classes: tuple[ClassComparison, ...]
 
 
+class CanaryFacts(Facts):
+    """A known class that was hidden and planted into the window, and whether it was found."""
+
+    label: str
+    planted: int
+    found: bool
+    recall: float
+    """Share of the planted rows that were extracted."""
+    p_value: float
+
+
 class WindowFacts(Facts):
     """What one window showed.
 
@@ -138,6 +149,13 @@ class WindowFacts(Facts):
     clusters: tuple[ClusterCard, ...] = ()
     drift: DriftFacts | None = None
     comparison: Comparison | None = None
+    copies_share: float | None = None
+    """Of the rows looked at: those that differ from another one in nothing but their time."""
+    unknown_hour_share: float | None = None
+    """Of the unknown rows: those of the one hour that has most of them."""
+    unknown_origin_share: float | None = None
+    """Of the unknown rows: those from the one origin that has most of them."""
+    canary: CanaryFacts | None = None
     blocked: str = ""
     """Why the challenger may not be approved; empty if it may."""
     findings: tuple[str, ...] = ()
@@ -165,6 +183,11 @@ class WindowFacts(Facts):
             "p_value": self.p_value,
             "clusters": len(self.clusters) if self.assessed else None,
             "drift_share": self.drift.share if self.drift else None,
+            "copies_share": self.copies_share,
+            "unknown_hour_share": self.unknown_hour_share,
+            "unknown_origin_share": self.unknown_origin_share,
+            "canary_found": self.canary.found if self.canary else None,
+            "canary_recall": self.canary.recall if self.canary else None,
         }
         if self.unknown_rate_interval:
             numbers["unknown_rate_low"], numbers["unknown_rate_high"] = self.unknown_rate_interval

@@ -85,10 +85,11 @@ class Window:
 
     `sample` has the model's columns in the model's order and types; rows that a large window
     repeats very often may be too few in it, which a finding then says. `keys` is the row
-    identifier of each sampled row, and `labels` the true label, where the source has such columns.
-    `rows` counts the whole window, `copies` the rows that repeat another one (estimated from the
-    sample where the window is larger). `digest` changes if and only if the rows change, and does
-    not depend on their order. `findings` are sentences about what was odd but could be handled.
+    identifier of each sampled row, `labels` the true label and `origins` where it came from, where
+    the source has such columns; `times` says when it was served, in UTC. `rows` counts the whole
+    window, `copies` the rows that repeat another one (estimated from the sample where the window
+    is larger). `digest` changes if and only if the rows change, and does not depend on their
+    order. `findings` are sentences about what was odd but could be handled.
     """
 
     interval: Interval
@@ -98,6 +99,8 @@ class Window:
     copies: int = 0
     keys: "pd.Series | None" = None
     labels: "pd.Series | None" = None
+    times: "pd.Series | None" = None
+    origins: "pd.Series | None" = None
     findings: tuple[str, ...] = field(default=())
 
 

@@ -113,7 +113,7 @@ def test_a_secret_does_not_get_into_the_template(write):
 def test_the_template_shows_the_defaults(write):
     """Taking away the # of every setting that has a default changes nothing."""
     text = monitor_template("digits")
-    optional = re.compile(r"^#(reference|labels|baseline):\n(#  .*\n)*", flags=re.MULTILINE)
+    optional = re.compile(r"^#(reference|labels|baseline|canary):\n(#  .*\n)*", flags=re.MULTILINE)
     unset = re.compile(r"^ *# .*\(Not set\.\)\n *#.*\n", flags=re.MULTILINE)
     wrapped = re.compile(r"^ *# .*\n *# +its value\. \(Not set\.\)\n *#.*\n", flags=re.MULTILINE)
     email = re.compile(r"^#  email:\n(#    .*\n)*", flags=re.MULTILINE)
@@ -135,6 +135,7 @@ def test_the_template_shows_the_defaults(write):
         ("labels", "path|key|label"),
         ("baseline", "start|end"),
         ("baseline", "first"),
+        ("canary", "hide|rate"),
     ],
 )
 def test_the_examples_of_the_template_load(write, section, kept):

@@ -129,6 +129,8 @@ def _all_mistakes(error: ValidationError, document: Document) -> list[Mistake]:
 
 def _put_stand_in(data: Any, place: Place) -> None:
     """Give a place that must have a value some right one, so that others can be judged."""
+    if not place:
+        return
     for part in place[:-1]:
         data = data.get(part) if isinstance(data, dict) else None
     example = stand_in(place)

@@ -147,6 +147,19 @@ class RectifySettings(Settings):
             )
 
 
+class CanarySettings(Settings):
+    """A known class hidden on purpose in each window, to see that a new one would be found."""
+
+    hide: Name | int = Field(
+        default="rotate",
+        description="Class to hide; `rotate` takes each in turn. Costs one more run of RTSCV per "
+        "window, and changes no verdict.",
+    )
+    rate: float = Field(
+        default=0.1, gt=0, le=0.5, description="Share of the window that the hidden class makes."
+    )
+
+
 class DriftSettings(Settings):
     """How Evidently compares columns."""
 
@@ -345,6 +358,7 @@ class Monitor(Settings):
     labels: LabelSettings | None = None
     baseline: BaselineSettings | None = None
     rectify: RectifySettings = RectifySettings()
+    canary: CanarySettings | None = None
     drift: DriftSettings = DriftSettings()
     alert: AlertSettings = AlertSettings()
     review: ReviewSettings = ReviewSettings()
@@ -368,6 +382,7 @@ class Monitor(Settings):
     def result_settings(self) -> dict[str, Any]:
         """Return what decides a window's result, as plain JSON; the rest may change freely."""
         parts = {"source", "reference", "baseline", "rectify"}
-        cap = {"source": {"max_bytes"}, "reference": {"max_bytes"}}
+        # An origin changes no verdict; a window that is read with it has another digest anyway.
+        cap = {"source": {"max_bytes", "origin"}, "reference": {"max_bytes"}}
         model = self.model.model_dump(mode="json", include={"name", "alias", "columns", "fit"})
         return {"model": model, **self.model_dump(mode="json", include=parts, exclude=cap)}

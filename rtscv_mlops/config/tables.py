@@ -117,13 +117,18 @@ class SourceSettings(TableSettings):
         description="Column with the true label, if the window has it; never a feature.",
         examples=["true_class"],
     )
+    origin: Name | None = Field(
+        default=None,
+        description="Column that says who sent a row, such as a tenant; its values stay there.",
+        examples=["tenant"],
+    )
 
     def conflicts(self) -> Iterator[Conflict]:
         yield from super().conflicts()
-        if self.label is not None and self.label in (self.timestamp, self.key):
+        if self.label is not None and self.label in (self.timestamp, self.key, self.origin):
             yield Conflict(
-                ("label", "timestamp", "key"),
-                f"the column {self.label} cannot be the label and the timestamp or key too",
+                ("label", "timestamp", "key", "origin"),
+                f"the column {self.label} cannot be the label and the timestamp, key or origin too",
             )
 
 

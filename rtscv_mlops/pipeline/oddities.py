@@ -4,9 +4,11 @@ Knows rows and shares; decides nothing.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from rtscv_mlops.assess import Known
@@ -18,12 +20,21 @@ MANY_COPIES = 0.05
 KNOWN_ALREADY = 0.5
 NOTHING_KNOWN = 0.8
 
+CONCENTRATED = 0.5
+"""Share of the unknown rows from one hour or origin that is worth a sentence ..."""
+UNUSUAL = 2
+"""... if it is at least so many times the share of all rows from there."""
+FEW_UNKNOWNS = 10
+SHOWN_CHARACTERS = 60
+
 
 def find_oddities(
-    window: Window, known: Known, unknown_rate: float, model: RTSCVClassifier
+    window: Window, taught: NDArray[Any], unknown_rate: float, model: RTSCVClassifier
 ) -> Iterator[str]:
-    """Yield a sentence for each thing that a person should know beside the verdict."""
-    taught = _fingerprints(known, window)
+    """Yield a sentence for each thing that a person should know beside the verdict.
+
+    `taught` are the fingerprints of the training rows.
+    """
     yield from _copies(window, taught)
     yield from _training_again(window, taught)
     # Also where the verdict is drift: a window without known rows looks as if all of them moved.
@@ -51,6 +62,64 @@ def volume_jump(rows: int, usual: list[int]) -> Iterator[str]:
         )
 
 
+def copied_share(window: Window, taught: NDArray[Any]) -> float:
+    """Return the share of rows that differ from another in nothing but their time.
+
+    Where rows recur by nature, in the training data too, none counts as a copy.
+    """
+    distinct = find_distinct(fingerprints(window.sample), taught)
+    return 1 - len(distinct) / len(window.sample)
+
+
+@dataclass(frozen=True, slots=True)
+class Concentration:
+    """The hour or origin that most unknown rows came from: their share, and that of all rows."""
+
+    place: Any
+    share: float
+    usual: float
+
+    @property
+    def is_odd(self) -> bool:
+        return self.share >= CONCENTRATED and self.share >= UNUSUAL * self.usual
+
+
+def concentration(values: pd.Series | None, unknown: NDArray[Any]) -> Concentration | None:
+    """Return where the unknown rows come from most; None if there are too few to tell."""
+    if values is None or unknown.sum() < FEW_UNKNOWNS:
+        return None
+    # A row without an origin has one as well: nowhere.
+    values = values.astype(object).where(values.notna(), None)
+    counts = values[unknown].value_counts(dropna=False)
+    place = counts.index[0]
+    is_there = values.isna() if pd.isna(place) else values == place
+    return Concentration(place, float(counts.iloc[0] / unknown.sum()), float(is_there.mean()))
+
+
+def find_concentrations(
+    by_hour: Concentration | None, by_origin: Concentration | None, column: str, *, shown: bool
+) -> Iterator[str]:
+    """Yield a sentence for an hour or origin that most unknown rows came from.
+
+    `shown` says whether values of the origin's `column` may leave the source.
+    """
+    if by_hour is not None and by_hour.is_odd:
+        yield (
+            f"{by_hour.share:.0%} of the unknown rows came within one hour "
+            f"({by_hour.place:%Y-%m-%d %H:%M} UTC), {by_hour.usual:.0%} of all rows did. See what "
+            "happened then before you teach a class from them."
+        )
+    if by_origin is not None and by_origin.is_odd:
+        which = f"one value of {column!r}"
+        if shown:
+            which = f"{column} {str(by_origin.place)[:SHOWN_CHARACTERS]!r}"
+        yield (
+            f"{by_origin.share:.0%} of the unknown rows came from {which}, "
+            f"{by_origin.usual:.0%} of all rows did. See who that is before you teach a class "
+            "from them."
+        )
+
+
 def _copies(window: Window, taught: NDArray[Any]) -> Iterator[str]:
     if window.copies > MANY_COPIES * window.rows:
         yield (
@@ -58,8 +127,7 @@ def _copies(window: Window, taught: NDArray[Any]) -> Iterator[str]:
             "another row of the window. Each was judged once."
         )
         return
-    distinct = find_distinct(fingerprints(window.sample), taught)
-    share = 1 - len(distinct) / len(window.sample)
+    share = copied_share(window, taught)
     if share > MANY_COPIES:
         yield (
             f"{share:.0%} of the rows looked at differ from another one in nothing but their time. "
@@ -76,7 +144,7 @@ def _training_again(window: Window, taught: NDArray[Any]) -> Iterator[str]:
         )
 
 
-def _fingerprints(known: Known, window: Window) -> NDArray[Any]:
+def taught_fingerprints(known: Known, window: Window) -> NDArray[Any]:
     """Return the fingerprints of the training rows, written in the window's types."""
     try:
         return fingerprints(known.features.astype(window.sample.dtypes.to_dict()))

@@ -6,7 +6,8 @@ Knows data that was already read; knows nothing of where results are written.
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -26,11 +27,19 @@ from rtscv_mlops.assess import (
     project,
     sample_known,
 )
-from rtscv_mlops.config import Monitor
+from rtscv_mlops.config import CanarySettings, Monitor
 from rtscv_mlops.errors import ModelError, RtscvError, WindowError
-from rtscv_mlops.facts import Comparison, Evidence, WindowFacts
+from rtscv_mlops.facts import CanaryFacts, Comparison, Evidence, WindowFacts
+from rtscv_mlops.pipeline import canary
 from rtscv_mlops.pipeline.baseline import Baseline
-from rtscv_mlops.pipeline.oddities import find_oddities
+from rtscv_mlops.pipeline.oddities import (
+    Concentration,
+    concentration,
+    copied_share,
+    find_concentrations,
+    find_oddities,
+    taught_fingerprints,
+)
 from rtscv_mlops.rectify import RTSCVClassifier
 from rtscv_mlops.review import blocked_because, too_few_because
 from rtscv_mlops.window import Window
@@ -115,11 +124,21 @@ def rectify(
         comparison = _compare(model, champion, estimator, training, window.sample, monitor)
     assessment = model.assessment_
     assert assessment is not None
+    planted, blind = None, ""
+    if monitor.canary is not None:
+        look = partial(_look_without, monitor, champion, estimator, training, baseline)
+        with _timed(seconds, "canary"):
+            planted, blind = _try_canary(monitor.canary, window, model, known, before, look)
+    taught = taught_fingerprints(known, window)
+    hours = None if window.times is None else window.times.dt.floor("h")
+    by_hour, by_origin = concentration(hours, unknown), concentration(window.origins, unknown)
     findings = (
         *window.findings,
         *training.findings,
         *baseline.findings,
-        *find_oddities(window, known, assessment.unknown_rate, model),
+        *_concentrations(monitor, by_hour, by_origin),
+        *filter(None, [blind]),
+        *find_oddities(window, taught, assessment.unknown_rate, model),
         *noted,
         *(_repeatability(estimator, known, rows, monitor) if unknown.any() else ()),
     )
@@ -142,6 +161,10 @@ def rectify(
             "reference_rows": len(known.labels),
             "clusters": cards,
             "comparison": comparison,
+            "copies_share": copied_share(window, taught),
+            "unknown_hour_share": by_hour.share if by_hour else None,
+            "unknown_origin_share": by_origin.share if by_origin else None,
+            "canary": planted,
             "blocked": blocked,
             "findings": tuple(dict.fromkeys(findings)),
             "settings": _how(monitor, assessment.diagnostics),
@@ -199,6 +222,49 @@ def _fit(
             "hand to see why.",
             code="fit_failed",
         ) from error
+
+
+def _concentrations(
+    monitor: Monitor, by_hour: Concentration | None, by_origin: Concentration | None
+) -> Iterator[str]:
+    allowed, column = monitor.report.columns, monitor.source.origin or ""
+    shown = not isinstance(allowed, str) and column in allowed
+    return find_concentrations(by_hour, by_origin, column, shown=shown)
+
+
+def _try_canary(
+    settings: CanarySettings,
+    window: Window,
+    model: RTSCVClassifier,
+    known: Known,
+    answers: NDArray[Any],
+    look: canary.Look,
+) -> tuple[CanaryFacts | None, str]:
+    """Return what became of the canary, and what is to be said of it; no failure goes further."""
+    assert model.assessment_ is not None
+    alone, seed = not model.assessment_.detected, model.random_state
+    try:
+        found = canary.try_canary(settings, window, known, answers, look, alone=alone, seed=seed)
+    except RtscvError as error:
+        return None, f"No canary was planted: {error}"
+    return found, "" if found.found else canary.words(found)
+
+
+def _look_without(
+    monitor: Monitor,
+    champion: Any,
+    estimator: Any,
+    training: Training,
+    baseline: Baseline,
+    label: Any,
+    known: Known,
+    sample: pd.DataFrame,
+) -> RTSCVClassifier:
+    """Run RTSCV as if a class had never been taught; the baseline may not show it either."""
+    if baseline.rows is not None:
+        is_hidden = _answers(champion, known, baseline.rows) == label
+        baseline = replace(baseline, rows=baseline.rows[~is_hidden])
+    return _fit(monitor, estimator, replace(training, known=known), sample, baseline)
 
 
 def _answers(champion: Any, known: Known, sample: pd.DataFrame) -> NDArray[Any]:

@@ -14,7 +14,7 @@ from rtscv_mlops.errors import ConfigError, WindowError
 from rtscv_mlops.sources.wording import count, listed, shown, suggestions
 from rtscv_mlops.window import Column
 
-TIME, KEY, LABEL = "time", "key", "label"
+TIME, KEY, LABEL, ORIGIN = "time", "key", "label", "origin"
 FEATURE = "feature:"
 NATURAL = "natural"
 Types = Mapping[str, pa.DataType]

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rtscv_mlops.config import SourceSettings
 from rtscv_mlops.errors import NotAssessed
-from rtscv_mlops.sources.columns import FEATURE, KEY, LABEL, TIME, Field, feature_fields
+from rtscv_mlops.sources.columns import FEATURE, KEY, LABEL, ORIGIN, TIME, Field, feature_fields
 from rtscv_mlops.sources.reading import Reader
 from rtscv_mlops.sources.sampling import Sketch
 from rtscv_mlops.sources.times import Span
@@ -57,6 +57,8 @@ def read_window(
         copies=sketch.copies(),
         keys=reader.column(sample, KEY) if KEY in sample else None,
         labels=reader.column(sample, LABEL) if LABEL in sample else None,
+        times=pd.to_datetime(sample[TIME], utc=True),
+        origins=reader.column(sample, ORIGIN) if ORIGIN in sample else None,
         findings=(*reader.findings, *_findings(source, columns, features, reader)),
     )
 
@@ -71,6 +73,8 @@ def source_fields(source: SourceSettings, columns: Sequence[Column]) -> list[Fie
     fields = [Field(TIME, source.timestamp), *feature_fields(columns, source.label)]
     if source.key is not None:
         fields.append(Field(KEY, source.key))
+    if source.origin is not None:
+        fields.append(Field(ORIGIN, source.origin))
     if source.label is not None:
         fields.append(Field(LABEL, source.label, optional=True))
     return fields
@@ -80,7 +84,8 @@ def _findings(
     source: SourceSettings, columns: Sequence[Column], features: pd.DataFrame, reader: Reader
 ) -> Iterator[str]:
     names = list(reader.first.types) if reader.first else []
-    read = {source.timestamp, source.key, source.label, *(column.name for column in columns)}
+    roles = (source.timestamp, source.key, source.label, source.origin)
+    read = {*roles, *(column.name for column in columns)}
     partitions = reader.first.constants if reader.first else {}
     extra = [name for name in names if name not in read and name not in partitions]
     if extra:
