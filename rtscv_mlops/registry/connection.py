@@ -4,6 +4,7 @@ Knows addresses and error codes; knows nothing of runs or models.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -29,6 +30,8 @@ MANNERS = {
 """How MLflow behaves in our processes, unless somebody decided otherwise."""
 ABSENT = ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND")
 NO_JSON = "not in a valid JSON format"
+TOO_MANY = re.compile(r"too many (\d+) error responses")
+FILES = "/mlflow-artifacts/"
 
 
 def tracking_uri(settings: ModelSettings) -> str:
@@ -64,20 +67,96 @@ def asking(what: str) -> Iterator[None]:
     """Turn MLflow's failures into ours; `what` completes "MLflow could not ..."."""
     try:
         yield
-    except MlflowException as error:
-        if error.error_code in REFUSED:
-            raise ServiceError(
-                f"MLflow refused to {what}: {error.error_code}. Check the user and the rights "
-                "behind MLFLOW_TRACKING_USERNAME or MLFLOW_TRACKING_TOKEN.",
-                code="mlflow_refused",
-            ) from error
-        if NO_JSON in error.message:
-            raise ServiceError(
-                f"MLflow could not {what}: its address answered with a page where JSON was "
-                "expected, such as that of a login or a proxy. Check the address and the login.",
-                code="mlflow",
-            ) from error
-        raise ServiceError(f"MLflow could not {what}: {error.message}", code="mlflow") from error
+    except (MlflowException, requests.RequestException) as error:
+        raise _in_our_words(what, error) from error
+
+
+def _in_our_words(what: str, error: Exception) -> ServiceError:
+    failure = _failure_on_the_way(error)
+    if _is_refusal(error, failure):
+        return ServiceError(
+            f"MLflow refused to {what}: {_refusal(error)}. Check the user and the rights "
+            "behind MLFLOW_TRACKING_USERNAME or MLFLOW_TRACKING_TOKEN.",
+            code="mlflow_refused",
+        )
+    if NO_JSON in str(error):
+        return ServiceError(
+            f"MLflow could not {what}: its address answered with a page where JSON was "
+            "expected, such as that of a login or a proxy. Check the address and the login.",
+            code="mlflow",
+        )
+    if failure is None or failure.request is None:
+        return ServiceError(f"MLflow could not {what}: {_without_login(error)}", code="mlflow")
+    place = urlsplit(str(failure.request.url))
+    status = _status(failure)
+    if status and FILES in place.path:
+        return ServiceError(
+            f"MLflow's artifact store could not {what}: the server answered {status}. Check the "
+            "store's space and rights; the server's log says more.",
+            code="storage",
+        )
+    where = f"{place.hostname}:{place.port}" if place.port else place.hostname
+    why = f"answered {status} whenever it was asked" if status else _silence(failure)
+    return ServiceError(
+        f"MLflow could not {what}: the server at {where} {why}. See that it runs and that the "
+        "address is right, then try again.",
+        code="mlflow",
+    )
+
+
+def _failure_on_the_way(error: BaseException | None) -> requests.RequestException | None:
+    """Return what went wrong below MLflow's client, which says it in the middle of addresses."""
+    while error is not None:
+        if isinstance(error, requests.RequestException):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _is_refusal(error: Exception, failure: requests.RequestException | None) -> bool:
+    if isinstance(error, MlflowException):
+        return error.error_code in REFUSED
+    return failure is not None and _status(failure) in ("401", "403")
+
+
+def _refusal(error: Exception) -> str:
+    return str(error.error_code) if isinstance(error, MlflowException) else "the login was refused"
+
+
+def _status(failure: requests.RequestException) -> str:
+    """Return the HTTP status that a server answered with; nothing if it did not answer."""
+    if failure.response is not None:
+        return str(failure.response.status_code)
+    found = TOO_MANY.search(str(failure))
+    return found.group(1) if found else ""
+
+
+def _silence(failure: requests.RequestException) -> str:
+    """Say why there was no answer."""
+    if isinstance(failure, requests.exceptions.SSLError):
+        return f"does not speak TLS as it should (SSL): {_innermost(failure)}"
+    if isinstance(failure, requests.Timeout) or "timed out" in str(failure):
+        seconds = os.environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT", "some")
+        return f"does not answer: it timed out after {seconds} seconds each time"
+    return f"does not answer: {_innermost(failure)}"
+
+
+def _innermost(failure: BaseException) -> str:
+    """Return the words of the operating system, or of whatever else was the first to fail."""
+    while (inner := _cause(failure)) is not None:
+        failure = inner
+    words = failure.strerror if isinstance(failure, OSError) else None
+    return _without_login(words or failure).rstrip(".").lower()
+
+
+def _cause(failure: BaseException) -> BaseException | None:
+    told = (getattr(failure, "reason", None), *failure.args, failure.__cause__)
+    return next((each for each in told if isinstance(each, BaseException)), None)
+
+
+def _without_login(words: object) -> str:
+    """Return words without the user and password that an address in them may hold."""
+    return re.sub(r"(?<=://)[^/\s@]+@", "", str(words))
 
 
 def is_absent(error: MlflowException) -> bool:

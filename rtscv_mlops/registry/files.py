@@ -16,7 +16,7 @@ import requests
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from rtscv_mlops.errors import ModelError, ServiceError
+from rtscv_mlops.errors import ModelError
 from rtscv_mlops.registry.connection import asking, is_absent
 
 NOT_OF_THE_MODEL = {"registered_model_meta"}  # MLflow writes it into what it downloads.
@@ -81,7 +81,9 @@ def fetched(client: MlflowClient, uri: str) -> Iterator[Path]:
                 tracking_uri=client.tracking_uri,
             )
         except OSError as error:
-            _check_service(error, uri)
+            if not _is_missing(error):
+                with asking(f"fetch the files of {uri}"):
+                    raise
             raise ModelError(f"{missing} {_AGAIN}", code="artifacts_missing") from error
         except MlflowException as error:
             if is_absent(error):
@@ -96,14 +98,12 @@ def fetched(client: MlflowClient, uri: str) -> Iterator[Path]:
 _AGAIN = "Restore them, or log the model again and move the alias."
 
 
-def _check_service(error: OSError, uri: str) -> None:
-    """Tell a store that failed from a file that is not there; requests makes both an OSError."""
-    if isinstance(error, requests.RequestException):
-        answer = error.response
-        if answer is None or answer.status_code != requests.codes.not_found:
-            raise ServiceError(
-                f"MLflow could not fetch the files of {uri}: {error}", code="mlflow"
-            ) from error
+def _is_missing(error: OSError) -> bool:
+    """Tell a file that is not there from a store that failed; requests makes both an OSError."""
+    if not isinstance(error, requests.RequestException):
+        return True
+    answer = error.response
+    return answer is not None and answer.status_code == requests.codes.not_found
 
 
 def _location(client: MlflowClient, uri: str) -> str:

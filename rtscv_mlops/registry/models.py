@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from typing import Any
 import mlflow
 import numpy as np
 import pandas as pd
-from mlflow.entities import LoggedModelOutput
+from mlflow.entities import LoggedModel, LoggedModelOutput
+from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature, infer_signature
 from mlflow.tracking import MlflowClient
 
@@ -30,10 +32,13 @@ from rtscv_mlops.registry.champion import Champion
 from rtscv_mlops.registry.columns import METADATA
 from rtscv_mlops.registry.connection import asking
 from rtscv_mlops.registry.files import Manifest, fetched, list_files
+from rtscv_mlops.registry.ledger import create_once
 from rtscv_mlops.registry.trust import choose_serialization
 
 MODEL_NAME = "model"
 MANIFEST_FILE = "model_manifest.json"
+SAVED_BY = "rtscv.saved_by"
+"""The tag by which the model of a create whose answer was lost is found again."""
 BASE_PACKAGES = {"mlflow", "numpy", "pandas", "scikit-learn"}
 
 PASSED_ON = (  # what a fresh Python needs to start; no address, no credential
@@ -128,7 +133,7 @@ def store_model(
     serialization, types = choose_serialization(estimator, trusted_types, allow_pickle)
     with asking(f"store a model on run {run_id}"), TemporaryDirectory(prefix="rtscv-") as folder:
         experiment = client.get_run(run_id).info.experiment_id
-        logged = client.create_logged_model(experiment, MODEL_NAME, source_run_id=run_id)
+        logged = _create(client, experiment, run_id)
         place = Path(folder) / MODEL_NAME
         mlflow.sklearn.save_model(
             estimator,
@@ -142,12 +147,32 @@ def store_model(
             metadata=metadata,
         )
         client.log_model_artifacts(logged.model_id, str(place))
-        client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
+        _link(client, run_id, logged.model_id)
         client.finalize_logged_model(logged.model_id, "READY")
         saved = SavedModel(logged.model_id, list_files(place))
         client.set_logged_model_tags(saved.model_id, {tags.MODEL_SHA256: saved.digest})
         client.log_text(run_id, saved.manifest.to_json(), MANIFEST_FILE)
     return saved
+
+
+def _create(client: MlflowClient, experiment: str, run_id: str) -> LoggedModel:
+    """Make a place for a model; where the answer is lost, the place that was made is taken."""
+    named = {SAVED_BY: uuid.uuid4().hex}
+    ours = f"tags.`{SAVED_BY}` = '{named[SAVED_BY]}'"
+    return create_once(
+        lambda: next(iter(client.search_logged_models([experiment], ours)), None),
+        lambda: client.create_logged_model(experiment, MODEL_NAME, run_id, tags=named),
+    )
+
+
+def _link(client: MlflowClient, run_id: str, model_id: str) -> None:
+    """Say that a run made a model; MLflow refuses to hear it again after an answer was lost."""
+    try:
+        client.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])
+    except MlflowException:
+        told = client.get_run(run_id).outputs
+        if told is None or model_id not in [output.model_id for output in told.model_outputs]:
+            raise
 
 
 def requirements(estimator: Any, serialization: str) -> list[str]:

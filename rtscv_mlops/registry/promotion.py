@@ -8,10 +8,11 @@ outside of this: it is seen and reported, not prevented.
 
 from dataclasses import dataclass
 
+from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from rtscv_mlops.errors import ReviewError, ServiceError
-from rtscv_mlops.registry.connection import asking
+from rtscv_mlops.registry.connection import asking, is_absent
 from rtscv_mlops.registry.journal import (
     APPROVED,
     BLOCKED,
@@ -217,16 +218,7 @@ def roll_back(
                 raise _nothing_to_restore(model, last_move(records))
             return Entry(ROLLED_BACK, back, "", reviewer, reason, wanted.details)
 
-        move = _moved(ledger, alias, append(ledger, propose))
-        if move.details[FROM]:
-            repeat(
-                client.set_model_version_tag,
-                model,
-                move.details[FROM],
-                ROLLED_BACK_TAG,
-                f"{move.at} by {move.who}",
-            )
-    return move
+        return _moved(ledger, alias, append(ledger, propose))
 
 
 def _is_repeat(interrupted: Record, wanted: Entry) -> bool:
@@ -310,6 +302,19 @@ def _set_aliases(ledger: Ledger, alias: str, move: Record) -> None:
     repeat(client.set_registered_model_alias, model, alias, move.version)
     if move.kind == ROLLED_BACK:
         repeat(client.delete_registered_model_alias, model, PREVIOUS)
+        _mark_rolled_back(ledger, move)
+
+
+def _mark_rolled_back(ledger: Ledger, move: Record) -> None:
+    """Say on the version that served what became of it, if it is still there."""
+    if not move.details[FROM]:
+        return
+    mark, words = ledger.client.set_model_version_tag, f"{move.at} by {move.who}"
+    try:
+        repeat(mark, ledger.model, move.details[FROM], ROLLED_BACK_TAG, words)
+    except MlflowException as error:
+        if not is_absent(error):
+            raise
 
 
 @dataclass(frozen=True, slots=True)
