@@ -17,7 +17,7 @@ export DO_NOT_TRACK := true
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock demo up quickstart boundaries test test-slow lint format bench \
-	bench-memory bench-paper bench-parsing bench-verdict clean
+	bench-memory bench-paper bench-parsing bench-verdict faults clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,10 @@ bench-verdict: install ## Run the verdict benchmark
 
 bench-paper: install ## Compare every system of the paper; goes on where it was stopped
 	$(PY) -m benchmarks.paper $(ARGS)
+
+faults: export OMP_NUM_THREADS := 1
+faults: install ## Try every promise about faults, rivals and hostile data many times (hours)
+	$(PY) -m benchmarks.faults $(ARGS)
 
 clean: ## Remove caches and build results; .venv stays
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist

@@ -170,12 +170,13 @@ def open_window_run(
         latest = max(before, key=lambda run: run.ended.timestamp() if run.ended else 0.0)
         named[tags.RERUN_OF] = latest.run_id
     run = registry.open_run(client, model, facts.key, named)
-    if not run.is_complete:
-        run = run.take_over()
-        # A run that is tried again may have been made before there was a champion.
-        run.set_tags(named)
-        run.reopen()
-    return run
+    if run.is_complete:
+        return run
+    # A run that is tried again may have been made before there was a champion.
+    run.set_tags(named)
+    run.reopen()
+    # Last, so that one of two who open it at once goes on: who took over last stops nowhere here.
+    return run.take_over()
 
 
 def rectify_window(taken: Taken) -> Rectification:
