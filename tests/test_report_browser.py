@@ -1,23 +1,13 @@
 """What the report promises in a real browser: it draws, asks for nothing, and runs no data."""
 
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import cycle
 
-import numpy as np
-import pandas as pd
 import pytest
 
 from rtscv_mlops.config import DriftSettings
-from rtscv_mlops.facts import (
-    ClassComparison,
-    ClusterCard,
-    Comparison,
-    Evidence,
-    TellingFeature,
-)
-from rtscv_mlops.report import compare_columns, write_report
+from rtscv_mlops.report import write_report
 from rtscv_mlops.report.text import plain
+from tests.hostile import hostile
 from tests.report_example import example, not_assessed
 
 SETTINGS = DriftSettings()
@@ -118,79 +108,6 @@ def test_a_report_of_facts_alone_is_drawn(browser, verdict, tmp_path):
     assert "All that is known." in seen.text
     assert seen.blocked == "Challenger blocked: not reviewed"
     assert seen.complaints == []
-
-
-def hostile(payloads):
-    """Facts and evidence in which every text is a payload, each in its turn."""
-    rng = np.random.default_rng(0)
-    turns = cycle(payloads)
-    text = partial(next, turns)
-    values = [*payloads, "b", "c"]
-    window, reference = (
-        pd.DataFrame(
-            {name: rng.normal(size=200) for name in payloads}
-            | {f"text {name}": rng.choice(values, 200) for name in payloads}
-            | {payloads[0] * 300: None}
-        )
-        for _ in range(2)
-    )
-    cards = [
-        ClusterCard(
-            number=number,
-            size=20,
-            share=1.0,
-            quality=0.5,
-            called={text(): 0.6, f"2{text()}": 0.4},
-            confidence=0.9,
-            features=(TellingFeature(name=text(), here=text(), known=text(), effect=2.0),),
-            exemplars=({text(): text(), f"2{text()}": 3.0},),
-        )
-        for number in (1, 2, 3)
-    ]
-    classes = [
-        ClassComparison(label=name, rows=9, champion=0.9, challenger=0.8, unknown=0.1)
-        for name in payloads
-    ]
-    comparison = Comparison(
-        how=text(),
-        rows=9,
-        champion_accuracy=0.9,
-        challenger_accuracy=0.8,
-        champion_macro_f=0.9,
-        challenger_macro_f=0.8,
-        classes=tuple(classes),
-    )
-    single = (
-        "key",
-        "monitor",
-        "model",
-        "champion_version",
-        "headline",
-        "digest",
-        "null",
-        "blocked",
-    )
-    facts = not_assessed(
-        **{name: text() for name in single},
-        verdict="unknowns",
-        findings=tuple(payloads),
-        clusters=tuple(cards),
-        drift=compare_columns(window, reference, SETTINGS),
-        comparison=comparison,
-        settings={name: [name] for name in payloads} | {"one": text()},
-        timings=dict.fromkeys(payloads, 1.0),
-    )
-    evidence = Evidence(
-        window=window,
-        reference=reference,
-        unknown=rng.random(200) < 0.1,
-        window_scores=rng.random(200),
-        known_scores=rng.random(200),
-        window_points=rng.normal(size=(200, 2)),
-        reference_points=rng.normal(size=(200, 2)),
-        point_labels=rng.choice(values, 200),
-    )
-    return facts, evidence
 
 
 def check_stays_text(browser, payloads, path):

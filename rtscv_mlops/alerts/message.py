@@ -110,7 +110,7 @@ class Alert:
 def make_alert(facts: WindowFacts, decision: AlertDecision, links: Mapping[str, str]) -> Alert:
     """Return the alert for a window; links are web addresses or, as text, paths and commands."""
     targets = {
-        harmless(name, 40): safe_link(target) or plain(target, 300)
+        harmless(name, 40): safe_link(target) or plain(target, 300).translate(QUOTES)
         for name, target in links.items()
     }
     return Alert(facts, decision.why, targets)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rtscv_mlops.cli.output import console
+from rtscv_mlops.cli.output import console, words
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,19 +27,17 @@ CAPTION = (
 
 def print_bench(done: "Bench") -> None:
     """Print the table, what kept detectors from running, and the conclusion."""
-    from rich.text import Text
-
     out = console()
     _print_whole(_table(done))
-    out.print(Text(CAPTION, style="dim"))
+    out.print(words(CAPTION, "dim"))
     for row in done.rows:
         if row.problem:
-            out.print(Text(f"{row.title} cannot run {_where(row)}: {row.problem}", style="yellow"))
+            out.print(words(f"{row.title} cannot run {_where(row)}: {row.problem}", "yellow"))
     for note in done.notes:
-        out.print(Text(note, style="yellow"))
+        out.print(words(note, "yellow"))
     out.print()
     for sentence in done.sentences:
-        out.print(Text(sentence))
+        out.print(words(sentence))
 
 
 def _print_whole(table: "Table") -> None:
@@ -57,9 +55,8 @@ def _where(row: "Row") -> str:
 def _table(done: "Bench") -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
-    from rich.text import Text
 
-    title = Text(_title(done), style="bold")
+    title = words(_title(done), "bold")
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("detector")
     for name in COLUMNS:
@@ -67,7 +64,7 @@ def _table(done: "Bench") -> "Table":
     for row in done.rows:
         is_ours = row.detector == "monitor"
         table.add_row(
-            Text(f"{row.title}{' *' if is_ours else ''}"),
+            words(f"{row.title}{' *' if is_ours else ''}"),
             *_cells(row),
             style="bold green" if is_ours else "",
         )
@@ -87,17 +84,15 @@ def _title(done: "Bench") -> str:
 
 
 def _cells(row: "Row") -> "list[Text]":
-    from rich.text import Text
-
     if not row.judged:
-        return [Text("cannot run")]
+        return [words("cannot run")]
     cells = [
         _count(row.found, row.judged),
         _count(row.quiet, row.judged),
         *map(_share, (row.recall, row.precision, row.known_lost, row.auroc, row.macro_f)),
         "-" if row.seconds is None else f"{row.seconds:.1f}",
     ]
-    return [Text(cell) for cell in cells]
+    return [words(cell) for cell in cells]
 
 
 def _count(times: int, asked: int) -> str:
@@ -118,7 +113,7 @@ def progress_bar(what: str) -> Iterator[Callable[[int], Callable[[str], None]]]:
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     out = console(stderr=True)
     bar = Progress(
         *columns, TimeElapsedColumn(), console=out, transient=True, disable=not out.is_terminal

@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from rtscv_mlops.config import ModelSettings
 from rtscv_mlops.errors import ModelError, NotAssessed
+from rtscv_mlops.registry import tags
 from rtscv_mlops.registry.columns import as_tensor, check_same, model_columns, noted
 from rtscv_mlops.registry.connection import asking, is_absent
 from rtscv_mlops.registry.files import fetched, list_files
@@ -86,10 +87,11 @@ def load_champion(client: MlflowClient, settings: ModelSettings) -> Champion:
     version = find_champion(client, settings)
     model = f"Model {settings.name!r} version {version.version}"
     with fetched(client, f"models:/{settings.name}/{version.version}") as folder:
+        digest = list_files(folder).digest
+        _check_sealed(client, version, digest, model)
         stored = _read_description(folder, model)
         flavor = _choose_flavor(stored, settings, model)
         estimator = _load(folder, stored, flavor, settings, model)
-        digest = list_files(folder).digest
     check_classifier(estimator, model)
     champion = Champion(
         name=settings.name,
@@ -162,6 +164,21 @@ def _model_id(version: ModelVersion) -> str | None:
         return str(version.model_id)
     source = version.source or ""
     return source.removeprefix("models:/") if source.startswith("models:/m-") else None
+
+
+def _check_sealed(client: MlflowClient, version: ModelVersion, digest: str, model: str) -> None:
+    """Refuse files other than those that we sealed, before anything is made of them."""
+    sealed, model_id = version.tags.get(tags.MODEL_SHA256, ""), _model_id(version)
+    if not sealed and model_id:
+        with asking(f"read the tags of {model}"):
+            sealed = client.get_logged_model(model_id).tags.get(tags.MODEL_SHA256, "")
+    if sealed and sealed != digest:
+        raise ModelError(
+            f"The files of {model} have the digest {digest[:12]}, not {sealed[:12]} as when they "
+            "were sealed: somebody changed them. Nothing was loaded. Restore them, or log the "
+            "model again and move the alias.",
+            code="digest_mismatch",
+        )
 
 
 def _read_description(folder: Path, model: str) -> Model:

@@ -23,7 +23,7 @@ SMALLEST_P_VALUE = 0.0001
 ENTITIES = {character: f"&#{ord(character)};" for character in "&<>|\\`*{}[]~@:"}
 ESCAPES = ENTITIES | {"_": r"\_"}
 # Other renderers look for bare addresses in the decoded text; a zero-width space breaks those.
-ADDRESS = re.compile(r"(?<=://)|(?<=www)(?=\.)|(?=@)", re.IGNORECASE)
+ADDRESS = re.compile(r"(?<=/)(?=/)|(?<=www)(?=\.)|(?=@)", re.IGNORECASE)
 ZERO_WIDTH_SPACE = "\u200b"
 
 

@@ -33,6 +33,8 @@ from rtscv_mlops.sources.wording import nearest, shown
 
 SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
 MISSING = re.compile(r"no such (table|column)|does not exist|undefined", re.IGNORECASE)
+# What drivers quote of an address: its user and password, or one of its parameters.
+LOGIN = re.compile(r"(?<=://)[^/\s]*@|(?<=password=)\S+", re.IGNORECASE)
 
 PATIENCE = {
     name: {"connect_timeout": 30}
@@ -73,7 +75,7 @@ def reaching_database(name: str) -> Iterator[None]:
         yield
     except (OperationalError, InterfaceError) as error:
         if MISSING.search(str(error.orig)):
-            raise _refused(name, error) from error
+            raise _refused(name, error) from None
         raise ServiceError(
             f"The database did not answer while {name} was read ({type(error.orig).__name__}). "
             "Check that it runs and that the user may connect; trying again may help."
@@ -83,7 +85,7 @@ def reaching_database(name: str) -> Iterator[None]:
             raise ServiceError(
                 f"The connection to the database broke while {name} was read. Try again."
             ) from None
-        raise _refused(name, error) from error
+        raise _refused(name, error) from None
     except SQLAlchemyError as error:
         raise WindowError(
             f"Reading {name} failed with {type(error).__name__}: {str(error).splitlines()[0]}"
@@ -232,7 +234,7 @@ def _array(values: Sequence[Any]) -> pa.Array:
 
 
 def _refused(name: str, error: DBAPIError) -> WindowError:
-    reason = str(error.orig).splitlines()[0][:200]
+    reason = LOGIN.sub("…", str(error.orig).splitlines()[0])[:200]
     return WindowError(
         f"The database refused to read {name}: {reason}. Correct the monitor's source."
     )
