@@ -282,18 +282,17 @@ def after_a_newer_one(case: Case) -> list[str]:
 
 
 def with_changed_files(case: Case) -> list[str]:
-    """An approval, while or after somebody changes a file of the challenger."""
+    """An approval before, after or while somebody changes a file of the challenger."""
     version, file = own_files(case)
     case = Case(case.world, case.two, case.trial, version, case.seed)
     changed = (change_file, (file,))
     approval = (answer, (case.file, version, True, "ann", case.question))
-    if case.seed % 2:
-        case.two.race(changed)
-        (told,) = case.two.race(approval)
-        found = [] if told.code == "digest_mismatch" else [f"after the change: {told}"]
-    else:
-        told, _ = case.two.race(approval, changed)
-        found = refusals([told], ("digest_mismatch",))
+    orders = ([(approval,), (changed,)], [(changed,), (approval,)], [(approval, changed)])
+    told = [each for acts in orders[case.seed % 3] for each in case.two.race(*acts)]
+    found = refusals(told, ("digest_mismatch",))
+    refused = any(each.refused for each in told)
+    if refused != (case.seed % 3 == 1) and case.seed % 3 != 2:
+        found.append(f"the wrong ones were refused: {', '.join(map(str, told))}")
     if case.promoted().won:
         found.append("files serve that nobody reviewed")
     return found

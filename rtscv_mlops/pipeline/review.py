@@ -113,6 +113,11 @@ def question_id(version: VersionSummary) -> str:
 def promote_challenger(monitor: Monitor, version: str) -> VersionSummary:
     """Make an approved version the champion; done again it changes nothing."""
     client, settings = registry.connect(monitor.model), monitor.model
+    approved = registry.find_version(client, settings.name, version)
+    serves = registry.find_alias(client, settings.name, settings.alias) == approved.version
+    if approved.review == ReviewStatus.APPROVED and not serves:
+        # Also here: days may lie between an approval and this, and the files decide what serves.
+        _check_files(client, settings.name, approved)
     registry.promote(client, settings.name, version, alias=settings.alias)
     log.info("promote_challenger: version %s of %s is the champion", version, settings.name)
     return registry.find_version(client, settings.name, version)
