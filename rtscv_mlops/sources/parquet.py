@@ -35,6 +35,7 @@ def open_parquet(file: File) -> ds.Fragment:
     with decoding(file):
         fragment = ds.ParquetFileFormat().make_fragment(file.path, _filesystem(file))
         fragment.ensure_complete_metadata()
+        _ = fragment.physical_schema.names  # which may be no text
     return fragment
 
 
@@ -49,14 +50,28 @@ def parquet_batches(
         page_checksum_verification=True,
     )
     with decoding(file):
-        yield from fragment.to_batches(
+        for batch in fragment.to_batches(
             columns=list(names),
             filter=condition,
             batch_size=batch_rows(len(names)),
             batch_readahead=1,
             fragment_scan_options=options,
             use_threads=False,
-        )
+        ):
+            batch.validate(full=True)  # text may be none, and lengths may be negative
+            yield batch
+
+
+def check_statistics(file: File, name: str) -> None:
+    """Read one value of a column from each row group, before anybody asks for its statistics.
+
+    At a damaged description of a column pyarrow's reader raises an error; its filters wait without
+    end, and its statistics end the process.
+    """
+    with decoding(file):
+        whole = pq.ParquetFile(file.path, filesystem=_filesystem(file))
+        for group in range(whole.num_row_groups):
+            next(whole.iter_batches(1, [group], [name], use_threads=False), None)
 
 
 def parquet_metadata(file: File) -> pq.FileMetaData:
@@ -70,7 +85,7 @@ def decoding(file: File) -> Iterator[None]:
     """Tell a file that cannot be decoded from a store that does not answer."""
     try:
         yield
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise _undecodable(file, error) from error
     except OSError as error:
         # pyarrow's own decoding errors carry no number; those of a system or a store do.

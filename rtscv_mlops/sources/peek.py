@@ -16,7 +16,7 @@ from rtscv_mlops.sources.budget import Budget
 from rtscv_mlops.sources.columns import check_alike
 from rtscv_mlops.sources.database import Relation, open_relation
 from rtscv_mlops.sources.files import File, find_files
-from rtscv_mlops.sources.parquet import parquet_metadata
+from rtscv_mlops.sources.parquet import check_statistics, parquet_metadata
 from rtscv_mlops.sources.pieces import Piece, open_file, open_rows
 from rtscv_mlops.sources.times import Span, place_rows
 from rtscv_mlops.sources.windows import source_fields
@@ -100,6 +100,8 @@ def _fault(
         piece = open_file(file, source, None, Budget())
         names = [field.name for field in piece.fields(needed)]
         check_alike(newest.types, piece.types, names, (newest.place, piece.place))
+        if file.format == "parquet" and source.timestamp in piece.names:
+            check_statistics(file, source.timestamp)
     except WindowError as error:
         return error
     return None
@@ -130,18 +132,13 @@ def _with_footers(seen: Peek, files: Sequence[File], source: SourceSettings) -> 
 
 
 def _bounds(footer: Any, name: str) -> Iterator[Any]:
-    names = footer.schema.to_arrow_schema().names
-    if name not in names:
+    paths = [footer.schema.column(at).path for at in range(footer.num_columns)]
+    if name not in paths:
         return
     for group in range(footer.num_row_groups):
-        statistics = _statistics(footer.row_group(group), name)
+        statistics = footer.row_group(group).column(paths.index(name)).statistics
         if statistics is not None and statistics.has_min_max:
             yield from (statistics.min, statistics.max)
-
-
-def _statistics(group: Any, name: str) -> Any:
-    chunks = (group.column(at) for at in range(group.num_columns))
-    return next((chunk.statistics for chunk in chunks if chunk.path_in_schema == name), None)
 
 
 def _indexed_bounds(relation: Relation, source: SourceSettings) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ from rtscv_mlops.sources.columns import Field, Types, check_names, present
 from rtscv_mlops.sources.database import Relation, relation_batches
 from rtscv_mlops.sources.delimited import csv_batches, csv_header, header_hint
 from rtscv_mlops.sources.files import File
-from rtscv_mlops.sources.parquet import open_parquet, parquet_batches
+from rtscv_mlops.sources.parquet import check_statistics, open_parquet, parquet_batches
 from rtscv_mlops.sources.times import Span, pushed_filter
 
 Batches = Iterator[pa.RecordBatch]
@@ -77,6 +77,8 @@ def _open_parquet(file: File, span: Span | None, budget: Budget) -> Piece:
     stored = dict(zip(names, schema.types, strict=True))
     timed = span is not None and span.column in stored
     condition = pushed_filter(span, stored[span.column], file.name) if span and timed else None
+    if span and condition is not None:
+        check_statistics(file, span.column)
 
     def read(columns: Sequence[str]) -> Batches:
         return _metered(parquet_batches(file, fragment, columns, condition), budget)
