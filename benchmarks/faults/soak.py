@@ -1,10 +1,10 @@
 """Hours in one process: window after window, while one request in a hundred to MLflow fails.
 
 A long-lived process judges a new day every half minute, two quiet ones for each with unknowns, and
-rejects every other challenger. One request in a hundred loses its answer after it was done, or is
-never sent. A window whose try fails is tried again, as Airflow would. Memory, open files and
-threads are those of that process after each window; their growth is the slope of a line through the
-last two thirds, since caches fill first.
+rejects every other challenger. A proxy before MLflow hurts one request in a hundred: it is refused,
+or its answer is lost, cut in half or a 502 after it was done. A window whose try fails is tried
+again, as Airflow would. Memory, open files and threads are those of that process after each window;
+their growth is the slope of a line through the last two thirds, since caches fill first.
 """
 
 import json
@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 import psutil
-import requests
 from rich.progress import track
 
+from benchmarks.faults.proxy import LossyProxy
 from benchmarks.faults.servers import sqlite_server
 from benchmarks.faults.tally import Tally
 from benchmarks.faults.world import World, world_on
@@ -33,6 +33,7 @@ from tests.deployments import KNOWN, WITH_FIGS, Deployment, leaves
 HOURS, QUICK_HOURS = 1.1, 0.02
 PAUSE = 30.0
 FAULTS = 0.01
+HURTS = ("drop", "502", "half", "refuse")
 MOST_TRIES = 5
 FIRST_DAY = date(2024, 1, 1)
 
@@ -41,7 +42,7 @@ def run(quick: bool) -> Iterator[Tally]:
     """Judge windows for an hour."""
     seconds = 3600 * (QUICK_HOURS if quick else HOURS)
     with sqlite_server() as server, world_on(server) as world:
-        trial = world.trial()
+        trial = world.trial(RandomlyLossyProxy(server.address).address)
         notes = world.folder / "notes.jsonl"
         context = get_context("spawn")
         process = context.Process(target=live, args=(trial.file, notes, seconds))
@@ -56,10 +57,20 @@ def run(quick: bool) -> Iterator[Tally]:
     yield from _growth(seen)
 
 
+class RandomlyLossyProxy(LossyProxy):
+    """Hurts one request in a hundred, reads as well as writes."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(server)
+        self._chance = random.Random(0)
+
+    def fault_of(self, method: str, path: str) -> str:
+        """Say what is to happen to a request; nothing, mostly."""
+        return self._chance.choice(HURTS) if self._chance.random() < FAULTS else ""
+
+
 def live(file: Path, notes: Path, seconds: float) -> None:
     """Judge one day after the other, and note what the process holds after each."""
-    chance = random.Random(0)
-    fail_sometimes(chance)
     ends, day = time.monotonic() + seconds, FIRST_DAY
     days = Deployment(file.parent)
     while time.monotonic() < ends:
@@ -102,22 +113,6 @@ def judge(file: Path, day: str, reject: bool) -> int:
         except ReviewError:  # the answer to the first try was lost, and the decision stands
             return number
     return MOST_TRIES + 1
-
-
-def fail_sometimes(chance: random.Random) -> None:
-    """Lose one request in a hundred, or its answer."""
-    send = requests.Session.send
-
-    def lossy(session: requests.Session, request: Any, **given: Any) -> Any:
-        luck = chance.random()
-        if luck < FAULTS / 2:
-            raise requests.ConnectionError("this request was lost")
-        answer = send(session, request, **given)
-        if luck < FAULTS:
-            raise requests.ConnectionError("the answer to this request was lost")
-        return answer
-
-    requests.Session.send = lossy
 
 
 def _outcomes(world: World, model: str, seen: list[dict[str, Any]], ended: bool) -> Tally:
