@@ -7,9 +7,10 @@ of the task `rectify_window`: on its own it would have to store the rows, and lo
 import logging
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from airflow.sdk import (
     DAG,
@@ -31,7 +32,13 @@ from rtscv_mlops.airflow.assets import challenger_asset, champion_asset
 from rtscv_mlops.airflow.broken import BrokenMonitor
 from rtscv_mlops.airflow.monitors import dag_id_of, interval_of, monitors_folder
 from rtscv_mlops.airflow.review import STALE, ReviewOperator
-from rtscv_mlops.config import Monitor, load_monitor, monitor_files, read_monitors
+from rtscv_mlops.config import (
+    AirflowSettings,
+    Monitor,
+    load_monitor,
+    monitor_files,
+    read_monitors,
+)
 from rtscv_mlops.errors import ConfigError, NotAssessed, ReviewError, RtscvError
 
 LONG_AGO = datetime(2025, 1, 1, tzinfo=UTC)
@@ -77,7 +84,7 @@ def build_dag(monitor: Monitor, path: Path) -> DAG:
     with DAG(
         dag_id_of(monitor),
         description=f"Does the traffic of {monitor.model.name} hold what it was never taught?",
-        schedule=CronDataIntervalTimetable(settings.schedule, timezone=settings.timezone),
+        schedule=CronDataIntervalTimetable(settings.schedule, timezone=_zone(settings)),
         start_date=settings.start or LONG_AGO,
         catchup=settings.catchup,
         max_active_runs=settings.max_active_runs,
@@ -109,6 +116,22 @@ def build_dag(monitor: Monitor, path: Path) -> DAG:
         reviewed >> promoted >> asked_again
         reviewed >> asked_again
     return dag
+
+
+def _zone(settings: AirflowSettings) -> str:
+    """Return the zone that a schedule is read in: its own, or UTC where Airflow loses its way.
+
+    Airflow keeps an hourly schedule an hour apart when clocks change. Where they change by half an
+    hour (Lord Howe Island) it then never finds the minute of the schedule again and stops, or
+    makes windows that overlap.
+    """
+    every_hour = settings.schedule.split()[1] in ("*", "*/1", "0-23")
+    offsets = {
+        datetime(2026, month, 1, tzinfo=ZoneInfo(settings.timezone)).utcoffset()
+        for month in range(1, 13)
+    }
+    minutes = {offset % timedelta(hours=1) for offset in offsets if offset is not None}
+    return "UTC" if every_hour and len(minutes) > 1 else settings.timezone
 
 
 def _window_param() -> Param:
