@@ -38,6 +38,7 @@ from rtscv_mlops.pipeline.rectification import Rectification, Training
 from rtscv_mlops.sources import read_window
 from rtscv_mlops.window import Column, Interval
 
+TRIALS = 30
 ROWS, TRAINING_ROWS = 1_000, 2_000
 TENANTS, HOURS = 20, 24
 HIDDEN = 2
@@ -243,7 +244,7 @@ def blind_trial(traffic: Traffic) -> str:
 def run(quick: bool) -> Iterator[Tally]:
     """Try every attack."""
     data = small_digits() if quick else pendigits()
-    trials = 2 if quick else 30
+    trials = 2 if quick else TRIALS
 
     def traffics(what: str) -> Iterator[Traffic]:
         for seed in track(range(trials), what):
@@ -272,14 +273,19 @@ def tried(trial: Callable[..., str], *given: Any) -> str:
 
 def blocked(traffics: list[Traffic], limit: float = 0.05) -> Tally:
     """Swallow a digit: whoever loses twice the limit must be blocked; just above it is chance."""
-    losing, near, stopped, wrong = 0, 0, 0, []
-    for traffic in traffics:
+    losses, stopped = [], 0
+
+    def trial(traffic: Traffic) -> str:
+        nonlocal stopped
         done = judge(traffic, swallow(traffic), GaussianNB())
-        loss = class_loss(traffic, done) if done.challenger is not None else 0.0
-        losing += loss > 2 * limit
-        near += limit < loss <= 2 * limit
+        losses.append(class_loss(traffic, done) if done.challenger is not None else 0.0)
         stopped += bool(done.facts.blocked)
-        wrong.append(f"loses {loss:.0%}" if loss > 2 * limit and not done.facts.blocked else "")
+        unstopped = losses[-1] > 2 * limit and not done.facts.blocked
+        return f"loses {losses[-1]:.0%}" if unstopped else ""
+
+    wrong = [tried(trial, traffic) for traffic in traffics]
+    losing = sum(loss > 2 * limit for loss in losses)
+    near = sum(limit < loss <= 2 * limit for loss in losses)
     tally = _tally("crafted rows at the edge of a known class: it loses, unblocked", wrong)
     told = (
         f"{losing} challengers lost more than 10 points of a class on fresh rows, {near} between "
