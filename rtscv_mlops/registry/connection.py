@@ -31,6 +31,7 @@ MANNERS = {
 ABSENT = ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND")
 NO_JSON = "not in a valid JSON format"
 TOO_MANY = re.compile(r"too many (\d+) error responses")
+ASKED = re.compile(r"API request to (\S+) failed")
 FILES = "/mlflow-artifacts/"
 
 
@@ -85,9 +86,10 @@ def _in_our_words(what: str, error: Exception) -> ServiceError:
             "expected, such as that of a login or a proxy. Check the address and the login.",
             code="mlflow",
         )
-    if failure is None or failure.request is None:
+    address = _address(error, failure)
+    if failure is None or not address:
         return ServiceError(f"MLflow could not {what}: {_without_login(error)}", code="mlflow")
-    place = urlsplit(str(failure.request.url))
+    place = urlsplit(address)
     status = _status(failure)
     if status and FILES in place.path:
         return ServiceError(
@@ -111,6 +113,14 @@ def _failure_on_the_way(error: BaseException | None) -> requests.RequestExceptio
             return error
         error = error.__cause__ or error.__context__
     return None
+
+
+def _address(error: Exception, failure: requests.RequestException | None) -> str:
+    """Return the address that was asked; of half an answer only MLflow's words tell it."""
+    if failure is not None and failure.request is not None:
+        return str(failure.request.url)
+    named = ASKED.search(str(error))
+    return named.group(1) if named else ""
 
 
 def _is_refusal(error: Exception, failure: requests.RequestException | None) -> bool:

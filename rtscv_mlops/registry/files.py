@@ -20,6 +20,7 @@ from rtscv_mlops.errors import ModelError
 from rtscv_mlops.registry.connection import asking, is_absent
 
 NOT_OF_THE_MODEL = {"registered_model_meta"}  # MLflow writes it into what it downloads.
+NOT_FOUND = "404 Client Error"  # How MLflow tells of a file that its server does not have.
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def fetched(client: MlflowClient, uri: str) -> Iterator[Path]:
                     raise
             raise ModelError(f"{missing} {_AGAIN}", code="artifacts_missing") from error
         except MlflowException as error:
-            if is_absent(error):
+            if is_absent(error) or NOT_FOUND in error.message:
                 raise ModelError(f"{missing} {_AGAIN}", code="artifacts_missing") from error
             with asking(f"fetch the files of {uri}"):
                 raise
