@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -167,11 +167,38 @@ def set_state(stack: Stack, run_id: str, task_id: str, state: str) -> None:
     assert done.ok, done.text
 
 
+def wait_for_task_at_work(stack: Stack, run_id: str, task_id: str, words: str) -> int:
+    """Wait until a task has logged these words; return the process that runs its code."""
+    end = time.monotonic() + 240
+    while time.monotonic() < end:
+        process = _task_process(stack, run_id, task_id)
+        if process and words in log_of(stack, run_id, task_id):
+            return process
+        time.sleep(0.1)
+    raise AssertionError(f"{task_id} did not say {words!r}.\n{tell(stack)}")
+
+
+def _task_process(stack: Stack, run_id: str, task_id: str) -> int | None:
+    place = f"/dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/{task_id}"
+    title = f"airflow worker -- {stack.call('ada', 'GET', place).json().get('id')}"
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # It has just ended.
+            if place.read_text().startswith(title):
+                return int(place.parent.name)
+    return None
+
+
+def tries(stack: Stack, run_id: str, task_id: str) -> int:
+    """Return how often a task was tried."""
+    place = f"/dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/{task_id}"
+    return int(stack.call("ada", "GET", place).json()["try_number"])
+
+
 def log_of(stack: Stack, run_id: str, task_id: str) -> str:
-    """Return the words of a task's last try."""
+    """Return the words of a task's last try; none if there was none yet."""
     folder = Path(stack.folder, "airflow", "logs", f"dag_id={DAG_ID}", f"run_id={run_id}")
-    (*_, last) = sorted((folder / f"task_id={task_id}").glob("attempt=*.log"))
-    return last.read_text()
+    tried = sorted((folder / f"task_id={task_id}").glob("attempt=*.log"))
+    return tried[-1].read_text() if tried else ""
 
 
 @contextmanager
