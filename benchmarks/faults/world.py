@@ -34,7 +34,7 @@ from tests.deployments import EMPTY, KNOWN, NEW, QUIET, WITH_FIGS, Deployment, l
 
 __all__ = ["EMPTY", "NEW", "QUIET", "Trial", "World"]
 
-PRELOAD = ["benchmarks.faults.world", "rtscv_mlops.pipeline.tasks", "rtscv_mlops.report"]
+PRELOAD = ["benchmarks.faults.warm"]
 QUIET_PLEASE = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",

@@ -1,0 +1,17 @@
+"""Imported before workers are forked: a window is judged, so that all is loaded that one needs.
+
+A worker then takes a second instead of three; what it writes is the same.
+"""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.faults import world
+from rtscv_mlops.registry import models
+from tests.deployments import NEW, deploy
+
+_in_a_process_of_its_own = models._try_model
+models._try_model = world._try_here
+with TemporaryDirectory(prefix="warm-") as folder:
+    deploy(Path(folder)).run(NEW)
+models._try_model = _in_a_process_of_its_own
