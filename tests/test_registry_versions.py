@@ -296,6 +296,24 @@ def test_an_expired_review_is_closed(client):
     assert alias(client) is None
 
 
+def test_a_newer_challenger_keeps_the_alias(client, monkeypatch):
+    """It is offered in the moment in which the alias is taken from the one before."""
+    before = offer(client, 5)
+    delete = client.delete_registered_model_alias
+
+    def late(*given):
+        monkeypatch.undo()
+        offer(client, 6)
+        delete(*given)
+
+    monkeypatch.setattr(client, "delete_registered_model_alias", late)
+    expire_review(client, MODEL, before.version, "No answer in 3 days.")
+
+    waiting = challenger(client, MODEL)
+    assert waiting.window_start.day == 6
+    assert alias(client) == waiting.version
+
+
 def test_an_answer_in_the_registry_is_seen_and_kept(client):
     """A person may write the tag there: it is an answer, not yet a decision, and stays."""
     offered = offer(client, 5)

@@ -270,6 +270,12 @@ def show_outcome(ledger: Ledger, record: Record) -> None:
         repeat(ledger.client.set_model_version_tag, ledger.model, record.version, name, text)
     if read_aliases(ledger.client, ledger.model).get(CHALLENGER) == record.version:
         repeat(ledger.client.delete_registered_model_alias, ledger.model, CHALLENGER)
+        # A newer challenger may have got the alias between the look and the deletion.
+        newer = challenger(ledger.client, ledger.model)
+        if newer is not None:
+            repeat(
+                ledger.client.set_registered_model_alias, ledger.model, CHALLENGER, newer.version
+            )
 
 
 def find_versions(client: MlflowClient, model: str) -> list[VersionSummary]:
