@@ -43,13 +43,13 @@ WRITES = (
     *("set_model_version_tag", "set_registered_model_alias", "delete_registered_model_alias"),
 )
 DAYS = st.integers(1, 3)
-CRASHES = st.none() | st.tuples(st.integers(1, 9), st.booleans())
+CRASHES = st.none() | st.none() | st.none() | st.tuples(st.integers(1, 9), st.booleans())
 """None, or which write a crash meets, and whether the write was done by then."""
 REFUSALS = {
     *("decided", "stale", "blocked", "superseded", "expired", "not_offered", "not_approved"),
     *("digest_mismatch", "nothing_to_restore", "no_version"),
 }
-EXAMPLES = {"quick": (2, 8), "ci": (8, 14), "long": (40, 20)}[
+EXAMPLES = {"quick": (2, 8), "ci": (10, 14), "long": (40, 20)}[
     os.environ.get("RTSCV_PROPERTIES", "ci")
 ]
 
@@ -99,24 +99,33 @@ class Reviews(RuleBasedStateMachine):
         self.client = MortalClient(uri, uri)
         add_champion(self.plain)
         self.models, self.unfinished = {}, []
-        self.champion = self.by_hand = "1"
+        self.champion, self.by_hand = "1", None
 
     def teardown(self):
+        """What was cut short is finished by the next try, and then all promises hold."""
+        while self.unfinished:
+            self.retry(None)
+        self.promises_hold()
         self.place.cleanup()
 
     # What happens
 
     def attempt(self, act, crash):
-        """Do something that may be cut short; what was cut short is left for a retry."""
+        """Do something that may be cut short; what was cut short is left for a retry.
+
+        Tell whether it was done.
+        """
         self.client.crash = crash
         try:
             act()
+            return True
         except Killed:
             self.unfinished.append(act)
         except ReviewError as refused:
             assert refused.code in REFUSALS, refused  # noqa: PT017
         finally:
             self.client.crash = None
+        return False
 
     @initialize(answered=st.booleans())
     def begin(self, answered):
@@ -191,7 +200,10 @@ class Reviews(RuleBasedStateMachine):
     @rule(data=st.data(), crash=CRASHES)
     def promote(self, data, crash):
         """A task, or somebody by command, promotes."""
-        self.attempt(partial(promote, self.client, MODEL, self._some_version(data)), crash)
+        version = self._some_version(data)
+        if self.attempt(partial(promote, self.client, MODEL, version), crash):
+            assert read_aliases(self.plain, MODEL)["champion"] == version
+            self.by_hand = None
 
     @rule(data=st.data(), crash=CRASHES)
     def expire(self, data, crash):
@@ -202,7 +214,8 @@ class Reviews(RuleBasedStateMachine):
     @rule(who=st.sampled_from(["ann", "bob"]), crash=CRASHES)
     def roll_back(self, who, crash):
         """Somebody wants the champion of before."""
-        self.attempt(partial(roll_back, self.client, MODEL, who, "worse"), crash)
+        if self.attempt(partial(roll_back, self.client, MODEL, who, "worse"), crash):
+            self.by_hand = None
 
     @rule(data=st.data())
     def move_by_hand(self, data):
