@@ -1,23 +1,19 @@
-"""The same promises through a real MLflow server, also when its answers are lost on the way."""
+"""The same promises through a real MLflow server; `test_faults_services` has it fail."""
 
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import requests
 
 from rtscv_mlops.registry import tags
-from rtscv_mlops.registry.ledger import claim, experiment_name
 from rtscv_mlops.registry.promotion import history, promote, record_decision, roll_back
 from rtscv_mlops.registry.runs import find_runs, open_run
 from rtscv_mlops.registry.versions import (
-    find_versions,
     offer_version,
     read_aliases,
     register_version,
@@ -65,58 +61,6 @@ def _is_up(address):
         return False
 
 
-class LossyProxy(ThreadingHTTPServer):
-    """Passes requests on, and loses the first answer of each kind that is told to be lost."""
-
-    daemon_threads = True
-
-    def __init__(self, server, fault):
-        super().__init__(("127.0.0.1", 0), _Passage)
-        self.server, self.fault = server, fault
-        self.lost: dict[str, int] = {}
-        self.losing: set[str] = set()
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def address(self):
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def loses(self, path):
-        name = path.partition("?")[0].rpartition("mlflow/")[2]
-        if name not in self.losing:
-            return False
-        self.losing.discard(name)
-        self.lost[name] = 1
-        return True
-
-
-class _Passage(BaseHTTPRequestHandler):
-    def _pass(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        headers = {name: text for name, text in self.headers.items() if name.lower() != "host"}
-        answer = requests.request(
-            self.command, self.server.server + self.path, data=body, headers=headers, timeout=60
-        )
-        if self.server.loses(self.path):
-            self.close_connection = True
-            if self.server.fault == "drop":
-                return
-            self.send_response(502)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        self.send_response(answer.status_code)
-        self.send_header("Content-Type", answer.headers.get("Content-Type", "text/plain"))
-        self.send_header("Content-Length", str(len(answer.content)))
-        self.end_headers()
-        self.wfile.write(answer.content)
-
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _pass
-
-    def log_message(self, *_):
-        """Say nothing."""
-
-
 def challenge(client, model, key, day):
     """Open the run of a day and register its challenger."""
     run = open_run(client, model, key, {tags.WINDOW: f"day{day}"})
@@ -155,46 +99,3 @@ def test_the_whole_way_through_a_server(server, tmp_path):
 
     run.delete_artifacts("verdict.json")
     assert run.read_json("verdict.json") is None
-
-
-@pytest.mark.parametrize("fault", ["drop", "502"])
-def test_lost_answers_leave_one_effect(server, fault):
-    """Row 105: every kind of write is stored and its answer lost once; each has one effect."""
-    model = f"lossy-{fault}"
-    add_champion(client_of(server), model)
-    proxy = LossyProxy(server, fault)
-    kinds = {
-        "experiments/create",
-        "runs/create",
-        "runs/log-parameter",
-        "runs/log-batch",
-        "runs/set-tag",
-        "runs/update",
-        "model-versions/create",
-        "model-versions/set-tag",
-        "registered-models/alias",
-    }
-    proxy.losing.update(kinds)
-    client = client_of(proxy.address)
-
-    claim(client, model, "a", "1")
-    proxy.losing.add("runs/create")  # the first one was the ledger's
-    _, version = challenge(client, model, KEY, 5)
-    offer_version(client, model, version)
-    proxy.losing.update({"runs/log-parameter", "registered-models/alias"})
-    record_decision(client, model, version, True, "ann", "new class", **SEEN)
-    proxy.losing.update({"runs/log-parameter", "registered-models/alias"})
-    promote(client, model, version)
-    proxy.shutdown()
-
-    client = client_of(server)
-    assert set(proxy.lost) == kinds
-    home = client.get_experiment_by_name(experiment_name(model))
-    assert len(client.search_runs([home.experiment_id])) == 1
-    assert [each.version for each in find_versions(client, model)] == [version]
-    assert len(client.search_model_versions(f"name = '{model}'")) == 2
-    assert read_aliases(client, model) == {"champion": version, "previous_champion": "1"}
-    assert open_run(client, model, KEY).is_complete
-    told = history(client, model)
-    assert [each.kind for each in told.records] == ["approved", "promoted"]
-    assert told.problems == ()

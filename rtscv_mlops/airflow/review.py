@@ -5,22 +5,25 @@ decided by the pipeline.
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
 from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import Param
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from rtscv_mlops.airflow.trigger import ReviewTrigger
 from rtscv_mlops.config import Monitor
-from rtscv_mlops.errors import ReviewError
+from rtscv_mlops.errors import ReviewError, ServiceError
 
 APPROVE, REJECT = "Approve", "Reject"
 REASON, QUESTION = "reason", "question"
+ANSWER = ("responded_by_user", "chosen_options", "params_input")
+"""What is needed of Airflow's answer."""
 STALE, BLOCKED, CHANGED_FILES = "stale", "blocked", "digest_mismatch"
-SUBJECT_LIMIT = 200
 
 
 class ReviewOperator(HITLOperator):
@@ -32,7 +35,8 @@ class ReviewOperator(HITLOperator):
 
     def __init__(self, *, monitor: Monitor, monitor_file: Path, **kwargs: Any) -> None:
         super().__init__(
-            subject=f"May the challenger of {monitor.model.name[:SUBJECT_LIMIT]} serve?",
+            # Fixed words, since Airflow takes the subject for a template of Jinja.
+            subject="May the challenger serve?",
             options=[APPROVE, REJECT],
             # Never defaults: a timeout would take them.
             defaults=None,
@@ -112,9 +116,34 @@ class ReviewOperator(HITLOperator):
         self, context: Any, event: dict[str, Any], version: str = "", question: str = ""
     ) -> dict[str, str]:
         """Record the answer, from whichever side it came."""
-        if event.get("responded_by_user"):
-            return self._answered_here(event, version, question)
-        return self._answered_elsewhere(version)
+        answer = {name: event.get(name) for name in ANSWER}
+        return self._record(answer, version, question, datetime.now(UTC).isoformat())
+
+    def record_later(
+        self, context: Any, event: Any, answer: dict[str, Any], version: str, question: str, at: str
+    ) -> dict[str, str]:
+        """Record an answer of a person that MLflow could not take when it was given."""
+        return self._record(answer, version, question, at)
+
+    def _record(
+        self, answer: dict[str, Any], version: str, question: str, at: str
+    ) -> dict[str, str]:
+        try:
+            if answer["responded_by_user"]:
+                return self._answered_here(answer, version, question)
+            return self._answered_elsewhere(version)
+        except ServiceError as error:
+            # A task that fails would be tried again, and would ask a person who has answered.
+            if datetime.now(UTC) - datetime.fromisoformat(at) > self.monitor.review.expires:
+                raise
+            self.log.warning("review_challenger: %s The answer is kept until then.", error)
+            kept = {"answer": answer, "version": version, "question": question, "at": at}
+        self.defer(
+            trigger=TimeDeltaTrigger(self.monitor.airflow.poll),
+            method_name="record_later",
+            kwargs=kept,
+        )
+        raise AssertionError("a task that was deferred goes on elsewhere")
 
     def _answered_here(
         self, event: Mapping[str, Any], version: str, question: str

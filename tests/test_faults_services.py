@@ -1,0 +1,137 @@
+"""MLflow's answers are lost, or MLflow is not there: one effect each, and the next try finishes.
+
+The long version of each promise is in `benchmarks/faults`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks.faults.lost import MOVED_BACK, lose_in_step, surplus
+from benchmarks.faults.proxy import LossyProxy, Write
+from benchmarks.faults.servers import sqlite_server
+from benchmarks.faults.world import world_on
+from rtscv_mlops.config import ModelSettings, load_monitor
+from rtscv_mlops.errors import ServiceError
+from rtscv_mlops.registry import greet, open_client
+from tests.monitors import MINIMAL, write_monitor
+
+MAIN = "from rtscv_mlops.cli import main; main()"
+NOBODY = "http://ann:canary@127.0.0.1:9"
+
+
+@pytest.fixture(scope="module")
+def world():
+    """A deployment on a real MLflow server."""
+    with sqlite_server() as server, world_on(server) as made:
+        yield made
+
+
+@pytest.mark.parametrize("fault", ["drop", "502"])
+def test_lost_answers_leave_one_effect(world, fault):
+    """Row 105: of every kind of write on a window's way, one is stored and its answer is lost."""
+    proxy = LossyProxy(world.server.address, first_of_each=fault)
+    trial = world.trial(proxy.address)
+
+    assert trial.finish() == 0
+
+    assert trial.problems() + surplus(trial, tries=1) == []
+    kinds = {write.kind for write in proxy.lost}
+    assert len(kinds) > 30
+    creates = {"runs/create", "experiments/create", "model-versions/create", "logged-models"}
+    moves = {"runs/log-parameter", "runs/outputs", "model-versions/set-tag"}
+    assert {f"post {name}" for name in creates | moves} <= kinds
+
+
+def test_a_rollback_is_answered_when_it_is_repeated(world):
+    """Half an answer to its last write: who tries again hears of the rollback, not of a refusal."""
+    last = Write("post model-versions/set-tag", 1)
+    assert lose_in_step(world, "half", MOVED_BACK, step=2, write=last) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        (NOBODY, r"the server at 127\.0\.0\.1:9 does not answer: connection refused\. See that"),
+        ("http://ann:canary@nowhere.invalid", r"the server at nowhere\.invalid does not answer: "),
+    ],
+)
+def test_that_mlflow_is_down_is_one_sentence(monkeypatch, address, says):
+    """It names the server and the cause, and neither a user nor a password."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+
+    with pytest.raises(ServiceError, match=f"MLflow could not answer: {says}") as failure:
+        greet(open_client(ModelSettings(name="digits")))
+
+    assert failure.value.code == "mlflow"
+    assert "canary" not in str(failure.value)
+
+
+@pytest.mark.parametrize("command", [["check"], ["bench", "--monitor"]], ids=["check", "bench"])
+def test_the_command_line_says_it_too(tmp_path, command):
+    """Commands print the sentence, and no warning of a library beside it."""
+    (tmp_path / "monitor.yaml").write_text(
+        "source: {path: windows/, timestamp: seen_at}\nmodel: {name: digits}\n"
+    )
+    quick = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_TRACKING_URI": NOBODY}
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, *command, "monitor.yaml"],
+        cwd=tmp_path,
+        env={**os.environ, **quick, "COLUMNS": "300"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    told = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert "127.0.0.1:9 does not answer: connection refused." in told
+    for unwanted in ("canary", "urllib3", "Traceback", "HTTPConnection"):
+        assert unwanted not in told
+
+
+def test_an_answer_is_kept_until_mlflow_can_take_it(tmp_path, monkeypatch):
+    """A person who answered in Airflow is not asked again because MLflow was down just then."""
+    from airflow.sdk.exceptions import TaskDeferred
+    from airflow.sdk.serde import deserialize, serialize
+
+    from rtscv_mlops import pipeline
+    from rtscv_mlops.airflow.review import ReviewOperator
+
+    down = [True]
+
+    def review_challenger(monitor, version, **given):
+        if down[0]:
+            raise ServiceError("MLflow does not answer.", code="mlflow")
+        assert (given["reviewer"], given["reason"]) == ("ann", "figs are new")
+        assert (given["approve"], given["question"]) == (True, "q")
+        return SimpleNamespace(review="approved", reason=given["reason"])
+
+    monkeypatch.setattr(pipeline, "review_challenger", review_challenger)
+    file = write_monitor(tmp_path, MINIMAL)
+    task = ReviewOperator(task_id="review", monitor=load_monitor(file), monitor_file=file)
+    event = {
+        "chosen_options": ["Approve"],
+        "params_input": {"reason": "figs are new"},
+        "responded_by_user": {"id": "ann", "name": "ann"},
+        "responded_at": datetime.now(UTC),
+    }
+
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute_complete({}, event, version="2", question="q")
+    kept = deserialize(json.loads(json.dumps(serialize(deferred.value.kwargs))))
+    go_on = getattr(task, deferred.value.method_name)
+    with pytest.raises(TaskDeferred):
+        go_on(context={}, event=datetime.now(UTC), **kept)
+    long_ago = datetime.now(UTC) - timedelta(days=400)
+    with pytest.raises(ServiceError, match="does not answer"):
+        go_on(context={}, event=None, **{**kept, "at": long_ago.isoformat()})
+
+    down[0] = False
+    assert go_on(context={}, event=None, **kept) == {"version": "2", "status": "approved"}
