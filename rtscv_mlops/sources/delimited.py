@@ -6,8 +6,11 @@ Knows bytes, encodings and pyarrow's CSV reader; knows nothing of windows and sa
 import codecs
 import csv
 import io
+import threading
+import weakref
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +24,8 @@ GZIP = b"\x1f\x8b"
 GZIP_FORMAT = 16 + zlib.MAX_WBITS
 BLOCK = 1 << 20
 LINE_LIMIT = 4 << 20
+PATIENCE = 10
+"""Seconds that a thread of pyarrow gets to end after an error."""
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -59,10 +64,10 @@ def csv_batches(
         broken.append(row)
         return "error"
 
-    with _Text(file, settings, budget) as stream:
+    with _lent(_Text(file, settings, budget)) as stream:
         try:
             yield from pacsv.open_csv(
-                stream,
+                stream.pop(),
                 read_options=pacsv.ReadOptions(use_threads=False, block_size=LINE_LIMIT),
                 parse_options=pacsv.ParseOptions(
                     delimiter=settings.delimiter,
@@ -80,6 +85,43 @@ def csv_batches(
             raise _broken(file, broken, error) from error
 
 
+class _Loan:
+    """What pyarrow holds of a text: it is gone when pyarrow's thread has ended."""
+
+    def __init__(self, text: "_Text") -> None:
+        self._text = text
+
+    @property
+    def closed(self) -> bool:
+        return self._text.closed
+
+    def read(self, size: int = -1) -> bytes | None:
+        """Return some bytes."""
+        return self._text.read(size)
+
+    def close(self) -> None:
+        """Leave the text to who lent it."""
+
+
+@contextmanager
+def _lent(text: "_Text") -> Iterator[list[Any]]:
+    """Lend a text to pyarrow, in a list to be taken from; wait until it was given back.
+
+    pyarrow reads ahead in a thread of its own, which goes on for a while after an error: while it
+    does, the end of this process would abort or hang.
+    """
+    given_back = threading.Event()
+    loan = [_Loan(text)]
+    weakref.finalize(loan[0], given_back.set)
+    try:
+        with text:
+            yield loan
+    finally:
+        loan.clear()
+        if not text.failed:  # An error of the text itself has ended the thread, and holds the loan.
+            given_back.wait(PATIENCE)
+
+
 def _broken(file: File, rows: list[Any], error: Exception) -> BadFile:
     if not rows:
         return BadFile(f"{file.path} is no valid CSV: {str(error).splitlines()[0][:200]}.")
@@ -92,9 +134,14 @@ def _broken(file: File, rows: list[Any], error: Exception) -> BadFile:
 
 
 class _Text(io.RawIOBase):
-    """A file's text as UTF-8, checked on the way: encoding, NUL bytes, quotes, size."""
+    """A file's text as UTF-8, checked on the way: encoding, NUL bytes, quotes, size.
+
+    It may be read by one thread and closed by another: once closed, it is at its end.
+    """
 
     def __init__(self, file: File, settings: CsvSettings, budget: Budget) -> None:
+        self._lock = threading.Lock()
+        self.failed = False
         self._file, self._encoding, self._budget = file, settings.encoding, budget
         name = codecs.lookup(settings.encoding).name
         self._decoder = codecs.getincrementaldecoder("utf-8-sig" if name == "utf-8" else name)()
@@ -109,11 +156,21 @@ class _Text(io.RawIOBase):
         return True
 
     def close(self) -> None:
-        if not self.closed:
-            self._raw.close()
-        super().close()
+        with self._lock:
+            if not self.closed:
+                self._raw.close()
+            super().close()
 
     def readinto(self, target: Any) -> int:
+        with self._lock:
+            if self.closed:
+                return 0
+            self.failed = True
+            size = self._fill(target)
+            self.failed = False
+            return size
+
+    def _fill(self, target: Any) -> int:
         view = memoryview(target).cast("B")
         while not self._ready and not self._ended:
             self._ready = self._next()

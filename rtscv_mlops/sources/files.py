@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import fsspec
+from fsspec.core import split_protocol
 from fsspec.implementations.local import LocalFileSystem
 
 from rtscv_mlops.config import TableSettings, resolve_storage_options
@@ -142,7 +143,7 @@ def without_repeats(files: Iterable[File]) -> Found:
 
 
 def _open(address: str, settings: TableSettings) -> tuple[Any, str]:
-    scheme = address.split("://")[0] if "://" in address else "file"
+    scheme = split_protocol(address)[0] or "file"
     if scheme not in SCHEMES or "::" in address:
         raise ConfigError(
             f"`path:` {address} is of a kind that is not read. Use a local path, s3://, gs:// or "

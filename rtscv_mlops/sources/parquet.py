@@ -42,24 +42,36 @@ def open_parquet(file: File) -> ds.Fragment:
 def parquet_batches(
     file: File, fragment: ds.Fragment, names: Sequence[str], condition: Any
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that meet a condition; little is read ahead, so memory stays small."""
-    options = ds.ParquetFragmentScanOptions(
-        use_buffered_stream=True,
-        buffer_size=1 << 20,
-        pre_buffer=False,
-        page_checksum_verification=True,
-    )
+    """Yield the rows that meet a condition, in memory for one batch.
+
+    Not by the fragment's own batches: those are cut from whole row groups, and a group of a few
+    kilobytes may unpack to more than there is memory.
+    """
     with decoding(file):
-        for batch in fragment.to_batches(
-            columns=list(names),
-            filter=condition,
-            batch_size=batch_rows(len(names)),
-            batch_readahead=1,
-            fragment_scan_options=options,
-            use_threads=False,
-        ):
-            batch.validate(full=True)  # text may be none, and lengths may be negative
-            yield batch
+        groups = fragment if condition is None else fragment.subset(condition)
+        opened = pq.ParquetFile(
+            file.path,
+            filesystem=_filesystem(file),
+            buffer_size=1 << 20,
+            pre_buffer=False,
+            page_checksum_verification=True,
+        )
+        with opened:
+            for batch in opened.iter_batches(
+                batch_rows(len(names)),
+                row_groups=[group.id for group in groups.row_groups],
+                columns=list(names),
+                use_threads=False,
+            ):
+                batch.validate(full=True)  # text may be none, and lengths may be negative
+                yield from _meeting(condition, batch)
+
+
+def _meeting(condition: Any, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if condition is None:
+        yield batch
+    else:
+        yield from pa.Table.from_batches([batch]).filter(condition).to_batches()
 
 
 def check_statistics(file: File, name: str) -> None:
