@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from mlflow.tracking import MlflowClient
@@ -307,4 +307,10 @@ def _impatient(monkeypatch):
 class TestReviews(Reviews.TestCase):
     """Runs the machine."""
 
-    settings = settings(PROFILE, max_examples=EXAMPLES[0], stateful_step_count=EXAMPLES[1])
+    # A course is not made shorter once it failed: each try of that costs seconds.
+    settings = settings(
+        PROFILE,
+        max_examples=EXAMPLES[0],
+        stateful_step_count=EXAMPLES[1],
+        phases=[Phase.explicit, Phase.generate],
+    )

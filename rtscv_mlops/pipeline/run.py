@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import InputError, NotAssessed, ServiceError
 from rtscv_mlops.facts import WindowFacts
@@ -61,7 +62,8 @@ def run_window(monitor: Monitor, interval: Interval, tell: Tell = _nobody) -> Ou
     except (InputError, NotAssessed) as error:
         return _alerted(monitor, *record_unassessed(monitor, interval, error))
     except ServiceError as error:
-        with suppress(ServiceError):  # MLflow itself may be what failed.
+        # MLflow itself may be what failed, and was waited for already.
+        with suppress(ServiceError), registry.single_attempt():
             record_unassessed(monitor, interval, error)
         raise
     if taken.run.is_complete:
@@ -73,7 +75,7 @@ def run_window(monitor: Monitor, interval: Interval, tell: Tell = _nobody) -> Ou
     except ServiceError as error:
         if error.code == TAKEN_OVER and _other_finishes(taken.run):
             return _read_back(taken)
-        with suppress(ServiceError):
+        with suppress(ServiceError), registry.single_attempt():
             write_unassessed(taken.run, taken.facts, error)
         raise
 

@@ -56,7 +56,8 @@ def rectify_window(monitor: Monitor, interval: Interval) -> Judged:
     except (InputError, NotAssessed) as error:
         return _judged(*record_unassessed(monitor, interval, error))
     except ServiceError as error:
-        with suppress(ServiceError):  # MLflow itself may be what failed.
+        # MLflow itself may be what failed, and was waited for already.
+        with suppress(ServiceError), registry.single_attempt():
             record_unassessed(monitor, interval, error)
         raise
     if taken.run.is_complete:
@@ -68,7 +69,7 @@ def rectify_window(monitor: Monitor, interval: Interval) -> Judged:
     except (InputError, NotAssessed) as error:
         return _judged(taken.run, write_unassessed(taken.run, taken.facts, error))
     except ServiceError as error:
-        with suppress(ServiceError):
+        with suppress(ServiceError), registry.single_attempt():
             write_unassessed(taken.run, taken.facts, error)
         raise
     return _judged(taken.run, done.facts)

@@ -13,7 +13,7 @@ from rtscv_mlops.registry.connection import (
     open_client,
 )
 from rtscv_mlops.registry.files import model_digest
-from rtscv_mlops.registry.ledger import claim, experiment_name
+from rtscv_mlops.registry.ledger import claim, experiment_name, single_attempt
 from rtscv_mlops.registry.models import save_rectified, verify_version
 from rtscv_mlops.registry.pages import describe_version, noted, read_description
 from rtscv_mlops.registry.promotion import History, history, promote, record_decision, roll_back
@@ -86,6 +86,7 @@ __all__ = [
     "register_version",
     "roll_back",
     "save_rectified",
+    "single_attempt",
     "tags",
     "verify_version",
 ]

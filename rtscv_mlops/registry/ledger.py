@@ -249,7 +249,7 @@ def create_once(
     if found is not None:
         return found
     try:
-        with _single_attempt():
+        with single_attempt():
             return create()
     except MlflowException as error:
         if not pauses or error.error_code not in TRANSIENT:
@@ -259,8 +259,11 @@ def create_once(
 
 
 @contextmanager
-def _single_attempt() -> Iterator[None]:
-    """Have MLflow send requests once; it reads the number from the environment at each request."""
+def single_attempt() -> Iterator[None]:
+    """Have MLflow send requests once, here and in no other thread at that time.
+
+    It reads the number of tries from the environment at each request.
+    """
     with _one_create_at_a_time:
         before = os.environ.get(RETRIES)
         os.environ[RETRIES] = "0"
