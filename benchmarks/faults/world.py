@@ -196,15 +196,28 @@ def _work(file: Path, day: str, decide: bool, environment: Mapping[str, str]) ->
 
     monitor = load_monitor(file)
     try:
-        outcome = pipeline.run_window(monitor, Interval.day(day))
-        if decide and outcome.version is not None:
+        version = _judge(monitor, Interval.day(day))
+        if decide and version:
             pipeline.review_challenger(
-                monitor, outcome.version, approve=True, reviewer="ann", reason="figs are new"
+                monitor, version, approve=True, reviewer="ann", reason="figs are new"
             )
-            pipeline.promote_challenger(monitor, outcome.version)
+            pipeline.promote_challenger(monitor, version)
     except RtscvError as error:
         print(f"{error.code}: {error}", flush=True)
         raise SystemExit(_exit_code(error)) from error
+
+
+def _judge(monitor: Monitor, interval: Interval) -> str | None:
+    """Judge a window, unless that is done: as in Airflow, only what is not done is tried again.
+
+    With the champion that it led to, the window would be judged once more, in a run of its own.
+    """
+    from rtscv_mlops import pipeline
+
+    client = registry.connect(monitor.model)
+    runs = registry.find_runs(client, monitor.model.name, window=interval.id)
+    done = [run.version for run in runs if run.state == "complete"]
+    return done[0] if done else pipeline.run_window(monitor, interval).version
 
 
 def _exit_code(error: RtscvError) -> int:
