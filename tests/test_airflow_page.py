@@ -2,25 +2,34 @@
 
 import json
 import re
+from contextlib import contextmanager
 from datetime import date, timedelta
+from hashlib import sha256
+from html import escape
 from html.parser import HTMLParser
+from urllib.parse import quote
 
 import pytest
 import requests
 
 from rtscv_mlops import pipeline, registry
 from rtscv_mlops.config import load_monitor
-from rtscv_mlops.facts import ClassComparison, ClusterCard, TellingFeature
 from rtscv_mlops.pipeline import overview, question_id
 from rtscv_mlops.pipeline.stages import read_facts, write_facts
-from rtscv_mlops.registry import WindowRun
+from rtscv_mlops.registry import WindowRun, journal, tags
+from rtscv_mlops.registry.ledger import open_ledger
+from rtscv_mlops.review import plain
 from tests.airflow_site import ROLES, airflow_site
 from tests.deployments import EMPTY, MODEL, MOVED, NEW, QUIET, deployed, judged_copy
+from tests.hostile import CORPUS, hostile_cards, hostile_comparison, watched
 
 DAG, THORNY_DAG, ROOTS_DAG, STONES_DAG = (
     f"rtscv__{name}" for name in ("leaves", "thorns", "roots", "stones")
 )
+MOST_RECORDS = 20
+"""As many as the page shows."""
 DAG_RUN, CONF_RUN, IDLE_RUN = "manual__2026-01-08T00:00:00+00:00", "by_conf", "idle"
+OUR_SCRIPT = '<script src="/rtscv/static/page.js" defer>'
 HOSTILE = "<script>window.ran = 1</script><img src=x onerror='window.ran = 2'>"
 ROUTES = """
 import json
@@ -48,6 +57,7 @@ def thorns(tmp_path_factory):
     pipeline.review_challenger(
         monitor, version, approve=False, reviewer=HOSTILE, reason=f"Not {HOSTILE}"
     )
+    write_hostile_records(deployment)
     return deployment
 
 
@@ -69,26 +79,25 @@ def stones(tmp_path_factory):
 
 def hostile_facts(facts):
     """Put script into every text that comes from data."""
-    feature = TellingFeature(name=HOSTILE, here=HOSTILE, known=HOSTILE, effect=1.0)
-    card = ClusterCard(
-        number=1,
-        size=40,
-        share=1.0,
-        quality=0.5,
-        called={HOSTILE: 1.0},
-        confidence=0.5,
-        features=(feature,),
-        exemplars=({HOSTILE: HOSTILE},),
-    )
-    known = ClassComparison(label=HOSTILE, rows=80, champion=1.0, challenger=0.9, unknown=0.1)
     return facts.model_copy(
         update={
             "headline": HOSTILE,
-            "findings": (HOSTILE,),
-            "clusters": (card,),
-            "comparison": facts.comparison.model_copy(update={"classes": (known,)}),
+            "blocked": HOSTILE,
+            "findings": (HOSTILE, *CORPUS),
+            "clusters": tuple(hostile_cards([HOSTILE, *CORPUS])),
+            "comparison": hostile_comparison([HOSTILE, *CORPUS], HOSTILE),
         }
     )
+
+
+def write_hostile_records(deployment):
+    """Record decisions whose people are called like a string, and whose reasons hold many."""
+    strings = [one for one in CORPUS if len(one) < 200]
+    ledger = open_ledger(deployment.client, MODEL)
+    for place in range(MOST_RECORDS - 1):
+        some = "\n".join(strings[place :: MOST_RECORDS - 1])
+        entry = journal.Entry("stale", strings[place], "", strings[-place], some)
+        journal.append(ledger, lambda _, entry=entry: entry)
 
 
 @pytest.fixture(scope="module")
@@ -361,7 +370,7 @@ def test_text_of_others_stays_text(site, thorns):
     assert "<img" not in page
     assert page.count("&lt;script&gt;") >= 8
     assert "rejected by &lt;script&gt;" in page
-    assert re.findall("<script[^>]*>", page) == ['<script src="/rtscv/static/page.js" defer>']
+    assert re.findall("<script[^>]*>", page) == [OUR_SCRIPT]
 
 
 @pytest.fixture
@@ -387,12 +396,92 @@ def visitor(browser, site):
         context.close()
 
 
-def test_hostile_text_runs_nowhere_in_a_browser(visitor, thorns):
-    """A browser that shows the page runs none of it, and has nothing to complain of."""
-    page = visitor(window(thorns.runs(NEW, "thorns")[0].run_id, THORNY_DAG))
+@pytest.fixture
+def watch(browser, site):
+    """Open pages as a user, with the detector of the hostile strings in place."""
 
-    assert page.evaluate("window.ran") is None
-    assert page.complaints == []
+    @contextmanager
+    def watching(path):
+        with watched(browser) as seen:
+            token = {"name": "_token", "value": site.token("ann"), "url": site.address}
+            seen.page.context.add_cookies([token])
+            seen.page.goto(f"{site.address}{path}")
+            seen.settle()
+            yield seen
+
+    return watching
+
+
+def test_hostile_text_runs_nowhere_in_a_browser(watch, thorns, record_property):
+    """A browser that shows the page runs none of it, asks for nothing, and can read all of it."""
+    path = window(thorns.runs(NEW, "thorns")[0].run_id, THORNY_DAG)
+    with watch(path) as seen:
+        seen.page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true })")
+        seen.settle()
+        text = " ".join(seen.page.inner_text("body").split())
+        assert seen.armed() == []
+        assert seen.page.evaluate("window.ran") is None
+        assert seen.page.locator("article.cluster").count() == -(-(len(CORPUS) + 1) // 4)
+    assert (seen.calls, seen.sent, seen.complaints) == ([], [], [])
+    # Names, values and labels of groups, classes, findings; here and there cut for length.
+    assert [one for one in CORPUS if text.count(plain(one, 40)[:20]) < 6] == []
+    record_property("trials", 10 * len(CORPUS))
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/rtscv/dags/{}/windows/x", "/rtscv/dags/x/windows/{}", f"/rtscv/dags/{DAG}/runs/{{}}"],
+)
+def test_hostile_addresses_are_quoted_as_text(site, watch, path, record_property):
+    """What an address says comes back as text: no status but 404, no trace, nothing runs."""
+    asked = [path.format(quote(one[:500], safe="")) for one in CORPUS]
+    answers = [site.get(one) for one in asked[::6]]
+    with watch(asked[0]) as seen:
+        pass
+
+    for answer in answers:
+        # A slash at the end is left out by a redirect, which stays on this server.
+        assert answer.status_code == 404 or answer.headers["Location"].startswith(site.address)
+        assert re.findall("<script[^>]*>", answer.text) in ([], [OUR_SCRIPT])
+        assert "Traceback" not in answer.text
+    assert (seen.calls, seen.sent) == ([], [])
+    record_property("trials", len(answers))
+
+
+@pytest.fixture
+def armed_run(thorns, tmp_path):
+    """A run whose sealed report holds every string as live script, until the end of the test."""
+    run = WindowRun(thorns.client, thorns.runs(NEW, "thorns")[0].run_id)
+    report, sealed = run.download("report.html", tmp_path).read_text(), run.tags()
+    page = f"<!doctype html><body>{''.join(armed_frames())}</body>"
+    run.write_text("report.html", page)
+    run.set_tags({tags.REPORT_SHA256: sha256(page.encode()).hexdigest()})
+    yield run.run_id
+    run.write_text("report.html", report)
+    run.set_tags({tags.REPORT_SHA256: sealed[tags.REPORT_SHA256]})
+
+
+def armed_frames():
+    """Every string as it is: on the page itself, and in a frame of its own."""
+    yield "".join(f"<script>Z({number})</script>" for number in range(1000, 1010))
+    yield from (f'<iframe srcdoc="{escape(one)}"></iframe>' for one in CORPUS)
+
+
+def test_a_hostile_report_has_no_access(watch, armed_run, record_property):
+    """Script in a report runs by itself or in our page, and gets neither cookie nor an answer."""
+    path = window(armed_run, THORNY_DAG)
+    for shown in (f"{path}/report", path):
+        with watch(shown) as seen:
+            if frames := seen.page.query_selector_all("iframe.report"):
+                frames[0].scroll_into_view_if_needed()
+            for _ in range(60):  # each string in a frame of its own takes its time
+                seen.settle()
+                if len(seen.ran) >= 40:
+                    break
+        assert len(seen.ran) >= 40
+        assert seen.with_access == set()
+        assert seen.sent == []
+    record_property("trials", 2 * len(CORPUS))
 
 
 @pytest.mark.parametrize("width", [800, 1440])

@@ -195,15 +195,15 @@ class World:
             root.removeHandler(keeper)
             root.setLevel(before)
 
-    def monitor(self, name="leaves", source="table: served\n  url_env: SERVED_URL", more=""):
+    def monitor(self, name="leaves", source="table: served\n  url_env: SERVED_URL", address=""):
         file = self.folder / f"{name}.yaml"
         file.write_text(
             f"source:\n  {source}\n  timestamp: seen_at\n  key: leaf\n"
-            f"model:\n  name: leaves\n  tracking_uri: {self.guard.address}\n"
+            f"model:\n  name: leaves\n  tracking_uri: {address or self.guard.address}\n"
             "report:\n  columns: [length, width]\n"
             "alert:\n  webhook_url_env: HOOK_URL\n  cooldown: 0s\n"
             "  email: {to: [team@example.com], port: 9, user_env: MAIL_USER, "
-            f"password_env: MAIL_PASSWORD}}\n{more}"
+            "password_env: MAIL_PASSWORD}\n"
         )
         return load_monitor(file)
 
@@ -430,6 +430,20 @@ def test_a_file_s_other_columns_are_not_read(tmp_path):
     assert after.digest == before.digest
     with pytest.raises(OSError, match=r".+"):
         pd.read_parquet(file, columns=["finder"])
+
+
+def test_the_doctor_tells_a_server_without_login(world):
+    """A real server that answers anybody is warned of; behind a login it is not."""
+    warnings = [
+        [one.found for one in check_monitor(monitor) if (one.what, one.state) == OPEN_SERVER]
+        for monitor in (world.monitor("open", address=world.mlflow.address), world.monitor())
+    ]
+
+    assert ["answers without a login" in each for each in warnings[0]] == [True]
+    assert warnings[1] == []
+
+
+OPEN_SERVER = ("mlflow", "warning")
 
 
 def test_purge_removes_the_rows(world):
