@@ -64,15 +64,8 @@ def trials(record_property):
 
 PLACES = (
     "<p>{}</p>",
-    '<p><input title="{}"></p>',
     "<p><input title='{}'></p>",
-    "<p><img src={}></p>",
     '<script>var a = "{}";</script>',
-    "<script>var a = '{}';</script>",
-    "<script>var a = `{}`;</script>",
-    "<textarea>{}</textarea>",
-    "<noscript>{}</noscript>",
-    "<style>p {{ color: {} }}</style>",
     '<iframe src="{}"></iframe>',
 )
 
