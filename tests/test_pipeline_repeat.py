@@ -7,8 +7,11 @@ import threading
 from multiprocessing import get_context
 from pathlib import Path
 
+import pytest
+
 from rtscv_mlops.config import load_monitor
-from rtscv_mlops.pipeline import run_window
+from rtscv_mlops.errors import ServiceError
+from rtscv_mlops.pipeline import run, run_window
 from rtscv_mlops.pipeline.stages import read_facts, take_window
 from rtscv_mlops.registry import WindowRun
 from rtscv_mlops.window import Interval
@@ -216,3 +219,40 @@ def test_a_source_that_breaks_later_does_not_undo_a_verdict(tmp_path):
     assert read_facts(WindowRun(deployment.client, judged.run_id)) == judged.facts
     (tmp_path / "elsewhere").rename(files)
     assert deployment.run(EMPTY).run_id == judged.run_id
+
+
+# -- a service fails
+
+
+def failing(_, *given, **named):
+    """Stand in for a stage while MLflow does not answer."""
+    raise ServiceError("MLflow does not answer.", code="mlflow")
+
+
+def test_a_report_that_mlflow_did_not_take_is_written_by_the_next_try(tmp_path, monkeypatch):
+    """A failure that passes is no reason to go on without a report."""
+    deployment = deployed(tmp_path)
+    with monkeypatch.context() as broken:
+        broken.setattr(run, "write_report", failing)
+        with pytest.raises(ServiceError, match="does not answer"):
+            deployment.run(QUIET)
+    (failed,) = deployment.runs(QUIET)
+
+    outcome = deployment.run(QUIET)
+
+    assert failed.state == "failed:mlflow"
+    assert outcome.run_id == failed.run_id
+    assert WindowRun(deployment.client, outcome.run_id).has("report.html")
+
+
+def test_a_failure_after_the_verdict_leaves_no_second_run(tmp_path, monkeypatch):
+    """Who looks at a judged window again while MLflow fails changes nothing."""
+    deployment = deployed(tmp_path)
+    judged = deployment.run(QUIET)
+    with monkeypatch.context() as broken:
+        broken.setattr(run, "take_window", failing)
+        with pytest.raises(ServiceError, match="does not answer"):
+            deployment.run(QUIET)
+
+    (run_after,) = deployment.runs(QUIET)
+    assert (run_after.run_id, run_after.state) == (judged.run_id, "complete")

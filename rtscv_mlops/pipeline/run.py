@@ -21,7 +21,7 @@ from rtscv_mlops.pipeline.stages import (
     take_window,
     write_report,
 )
-from rtscv_mlops.pipeline.unassessed import record_unassessed, write_unassessed
+from rtscv_mlops.pipeline.unassessed import record_failure, record_unassessed, write_unassessed
 from rtscv_mlops.registry import TAKEN_OVER, WindowRun, tags
 from rtscv_mlops.window import Interval
 
@@ -62,9 +62,7 @@ def run_window(monitor: Monitor, interval: Interval, tell: Tell = _nobody) -> Ou
     except (InputError, NotAssessed) as error:
         return _alerted(monitor, *record_unassessed(monitor, interval, error))
     except ServiceError as error:
-        # MLflow itself may be what failed, and was waited for already.
-        with suppress(ServiceError), registry.single_attempt():
-            record_unassessed(monitor, interval, error)
+        record_failure(monitor, interval, error)
         raise
     if taken.run.is_complete:
         return _read_back(taken)
@@ -108,6 +106,8 @@ def _reported(taken: Taken, done: Rectification) -> WindowFacts:
     """Write the report; a page that cannot be drawn must not lose the verdict."""
     try:
         return write_report(taken.monitor, taken.run, done.facts, done.evidence)
+    except ServiceError:
+        raise  # That passes, and the next try writes the report.
     except Exception as error:  # Evidently raises anything, and the verdict does not need it.
         log.exception("write_report failed; the verdict stands without a report")
         absent = f"The report could not be written: {type(error).__name__}: {error}"

@@ -16,7 +16,7 @@ from rtscv_mlops.errors import InputError, NotAssessed, ServiceError
 from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
 from rtscv_mlops.pipeline import alerting, stages
 from rtscv_mlops.pipeline.evidence import forget_rows, hand_over, take_over
-from rtscv_mlops.pipeline.unassessed import record_unassessed, write_unassessed
+from rtscv_mlops.pipeline.unassessed import record_failure, record_unassessed, write_unassessed
 from rtscv_mlops.registry import WindowRun, tags
 from rtscv_mlops.review import one_line
 from rtscv_mlops.window import Interval
@@ -56,9 +56,7 @@ def rectify_window(monitor: Monitor, interval: Interval) -> Judged:
     except (InputError, NotAssessed) as error:
         return _judged(*record_unassessed(monitor, interval, error))
     except ServiceError as error:
-        # MLflow itself may be what failed, and was waited for already.
-        with suppress(ServiceError), registry.single_attempt():
-            record_unassessed(monitor, interval, error)
+        record_failure(monitor, interval, error)
         raise
     if taken.run.is_complete:
         log.info("rectify_window: %s was finished before", interval)

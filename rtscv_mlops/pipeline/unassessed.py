@@ -1,13 +1,14 @@
 """Windows that could not be judged: that is written down too, and never looks like all is well."""
 
 import logging
+from contextlib import suppress
 from hashlib import sha256
 
 from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
-from rtscv_mlops.errors import RtscvError
+from rtscv_mlops.errors import RtscvError, ServiceError
 from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
-from rtscv_mlops.pipeline.stages import first_facts, open_window_run, write_facts
+from rtscv_mlops.pipeline.stages import first_facts, is_assessed, open_window_run, write_facts
 from rtscv_mlops.registry import WindowRun
 from rtscv_mlops.window import Interval
 
@@ -23,6 +24,19 @@ def record_unassessed(
     facts = first_facts(monitor, interval, key)
     run = open_window_run(client, monitor, interval, facts)
     return run, write_unassessed(run, facts, error)
+
+
+def record_failure(monitor: Monitor, interval: Interval, error: ServiceError) -> None:
+    """Write down that a service failed before a window was taken, as far as that can be done.
+
+    MLflow itself may be what failed, and was waited for already. A verdict from before stands, and
+    needs no run beside it that says no more than that somebody looked again in vain.
+    """
+    with suppress(ServiceError), registry.single_attempt():
+        client, model = registry.connect(monitor.model), monitor.model.name
+        runs = registry.find_runs(client, model, monitor=monitor.name, window=interval.id)
+        if not any(is_assessed(run) for run in runs):
+            record_unassessed(monitor, interval, error)
 
 
 def write_unassessed(run: WindowRun, facts: WindowFacts, error: RtscvError) -> WindowFacts:
