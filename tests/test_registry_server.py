@@ -1,16 +1,12 @@
 """The same promises through a real MLflow server; `test_faults_services` has it fail."""
 
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-
+import mlflow
 import pytest
-import requests
+from mlflow.tracking import MlflowClient
 
-from rtscv_mlops.registry import tags
+from benchmarks.faults.servers import sqlite_server
+from rtscv_mlops.pipeline import doctor
+from rtscv_mlops.registry import is_open, links, server_version, tags
 from rtscv_mlops.registry.promotion import history, promote, record_decision, roll_back
 from rtscv_mlops.registry.runs import find_runs, open_run
 from rtscv_mlops.registry.versions import (
@@ -23,7 +19,6 @@ from tests.registries import (
     add_champion,
     client_of,
     log_model,
-    new_database,
     race,
     version_tags,
 )
@@ -32,33 +27,10 @@ SEEN = {"seen_champion": "1", "seen_report": "r" * 64, "seen_model": "m" * 64}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server():
     """The address of an MLflow server of our own."""
-    folder = tmp_path_factory.mktemp("server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--workers", "1", "--backend-store-uri", new_database(folder)]
-    command += ["--artifacts-destination", str(folder / "artifacts")]
-    quiet = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            command, env=quiet, stdout=log, stderr=log, start_new_session=True
-        )
-    address = f"http://127.0.0.1:{port}"
-    while process.poll() is None and not _is_up(address):
-        time.sleep(0.2)
-    yield address
-    os.killpg(process.pid, signal.SIGTERM)
-    process.wait()
-
-
-def _is_up(address):
-    try:
-        return requests.get(f"{address}/health", timeout=5).ok
-    except requests.ConnectionError:
-        return False
+    with sqlite_server() as running:
+        yield running.address
 
 
 def challenge(client, model, key, day):
@@ -99,3 +71,30 @@ def test_the_whole_way_through_a_server(server, tmp_path):
 
     run.delete_artifacts("verdict.json")
     assert run.read_json("verdict.json") is None
+
+
+def test_a_login_in_the_address_is_not_shown(server):
+    """Links go into reports and alerts; and a server that needs no login is seen to be open."""
+    uri = server.replace("://", "://ann:canary@")
+    client = MlflowClient(uri, uri)
+    run = client.create_run("0")
+
+    shown = links(client, run.info.run_id, "served", "2")
+
+    assert set(shown) == {"Run", "Report", "Version"}
+    assert all(address.startswith(f"{server}/#/") for address in shown.values())
+    assert is_open(client)
+    assert server_version(client) == mlflow.__version__
+
+
+def test_the_doctor_tells_an_old_server(server, monkeypatch):
+    """A server older than its last known holes is warned of; the present one is not."""
+
+    def warnings():
+        return [one.found for one in doctor._server(client_of(server)) if one.state == "warning"]
+
+    now = warnings()
+    monkeypatch.setattr(doctor.registry, "server_version", lambda client: "3.9.0rc1")
+
+    assert not [each for each in now if "update it" in each]
+    assert any("MLflow 3.9.0rc1" in each and "update it" in each for each in warnings())

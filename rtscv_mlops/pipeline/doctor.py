@@ -5,12 +5,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from packaging.version import Version
+
 from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.pipeline.training import find_training
 from rtscv_mlops.sources import peek
 from rtscv_mlops.window import Column
+
+SAFE_MLFLOW = "3.17.2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,14 @@ def _server(client: registry.MlflowClient) -> Iterator[Check]:
             "warning",
             "the server answers without a login: whoever reaches it can move the champion. "
             "Start it with --app-name basic-auth, or put it behind a proxy that asks.",
+        )
+    told = registry.server_version(client)
+    if told and Version(told) < Version(SAFE_MLFLOW):
+        yield Check(
+            "mlflow",
+            "warning",
+            f"the server is MLflow {told}. Holes that let others read its files or act through it "
+            f"were closed by {SAFE_MLFLOW}: update it.",
         )
 
 

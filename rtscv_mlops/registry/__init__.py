@@ -11,6 +11,7 @@ from rtscv_mlops.registry.connection import (
     links,
     make_experiment,
     open_client,
+    server_version,
 )
 from rtscv_mlops.registry.files import model_digest
 from rtscv_mlops.registry.ledger import claim, experiment_name, single_attempt
@@ -86,6 +87,7 @@ __all__ = [
     "register_version",
     "roll_back",
     "save_rectified",
+    "server_version",
     "single_attempt",
     "tags",
     "verify_version",

@@ -33,6 +33,7 @@ NO_JSON = "not in a valid JSON format"
 TOO_MANY = re.compile(r"too many (\d+) error responses")
 ASKED = re.compile(r"API request to (\S+) failed")
 FILES = "/mlflow-artifacts/"
+VERSION = re.compile(r"\d+(\.\d+)+\w*")
 
 
 def tracking_uri(settings: ModelSettings) -> str:
@@ -194,12 +195,24 @@ def is_open(client: MlflowClient) -> bool:
     """Tell whether a server answers somebody who shows no credentials."""
     if not _is_served(client):
         return False
-    address = f"{client.tracking_uri.rstrip('/')}/api/2.0/mlflow/experiments/search"
+    address = f"{_root(client)}/api/2.0/mlflow/experiments/search"
     try:
         answer = requests.post(address, json={"max_results": 1}, timeout=10, allow_redirects=False)
     except requests.RequestException:
         return False
     return answer.status_code == HTTPStatus.OK
+
+
+def server_version(client: MlflowClient) -> str:
+    """Return the version that a server says it has; nothing if it does not say."""
+    if not _is_served(client):
+        return ""
+    try:
+        answer = requests.get(f"{_root(client)}/version", timeout=10, allow_redirects=False)
+    except requests.RequestException:
+        return ""
+    told = answer.text.strip()
+    return told if answer.ok and VERSION.fullmatch(told) else ""
 
 
 def links(
@@ -208,13 +221,18 @@ def links(
     """Return web addresses of a run and a version; none where MLflow is a bare database."""
     if not _is_served(client):
         return {}
-    root = client.tracking_uri.rstrip("/")
+    root = _root(client)
     experiment = client.get_run(run_id).info.experiment_id
     page = f"{root}/#/experiments/{experiment}/runs/{run_id}"
     found = {"Run": page, "Report": f"{page}/artifacts/report.html"}
     if version:
         found["Version"] = f"{root}/#/models/{quote(model, safe='')}/versions/{version}"
     return found
+
+
+def _root(client: MlflowClient) -> str:
+    """Return a server's address as anybody may see it."""
+    return _without_login(client.tracking_uri).rstrip("/")
 
 
 def _is_served(client: MlflowClient) -> bool:
