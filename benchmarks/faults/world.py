@@ -35,11 +35,15 @@ from tests.deployments import EMPTY, KNOWN, NEW, QUIET, WITH_FIGS, Deployment, l
 __all__ = ["EMPTY", "NEW", "QUIET", "Trial", "World"]
 
 PRELOAD = ["benchmarks.faults.warm"]
-QUIET_PLEASE = {
+MANNERS = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
+    # Workers are forked from a process that has fitted models, and a pool of threads that GNU
+    # OpenMP made there would hang in them.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
 }
 ALERT_PATIENCE = timedelta(seconds=3)
 BASE = "leaves"
@@ -55,7 +59,7 @@ class World:
 
     def __init__(self, server: MlflowServer, folder: Path) -> None:
         self.server, self.folder = server, folder
-        os.environ |= QUIET_PLEASE | {"MLFLOW_TRACKING_URI": server.address}
+        os.environ |= MANNERS | {"MLFLOW_TRACKING_URI": server.address}
         self.days = Deployment(folder)
         self.days.write_day(QUIET, *leaves(1, KNOWN))
         self.days.write_day(NEW, *leaves(3, WITH_FIGS))
