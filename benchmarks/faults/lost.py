@@ -268,12 +268,18 @@ def without_us(world: World, fault: str) -> str:
     """Register a version by MLflow's client alone, with its own retries, to compare."""
     client, model = world.client, f"plain-{fault}"
     client.create_registered_model(model)
-    source = client.get_model_version(BASE, "1").source
+    champion = client.get_model_version(BASE, "1")
     proxy = LossyProxy(world.server.address)
     proxy.lose(fault, [Write("post model-versions/create", 1)])
     plain = MlflowClient(proxy.address, proxy.address)
     with patch.dict(os.environ, _impatient(fault)), suppress(MlflowException):
-        plain.create_model_version(model, source, await_creation_for=0)
+        plain.create_model_version(
+            model,
+            champion.source,
+            champion.run_id,
+            model_id=champion.source.removeprefix("models:/"),
+            await_creation_for=0,
+        )
     proxy.shutdown()
     made = len(client.search_model_versions(f"name = '{model}'"))
     return f"MLflow's client alone makes {made} version{'s'[: made != 1]} by one such call. "
