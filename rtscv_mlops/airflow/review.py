@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from airflow.providers.standard.operators.hitl import HITLOperator
-from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import Param
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -138,6 +137,8 @@ class ReviewOperator(HITLOperator):
                 raise
             self.log.warning("review_challenger: %s The answer is kept until then.", error)
             kept = {"answer": answer, "version": version, "question": question, "at": at}
+        from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
+
         self.defer(
             trigger=TimeDeltaTrigger(self.monitor.airflow.poll),
             method_name="record_later",
