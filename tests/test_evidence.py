@@ -37,6 +37,7 @@ def excess(**changes):
         reverse=0.0,
         beyond=0.08,
         beyond_interval=(0.06, 0.1),
+        beyond_p_value=1e-9,
         unmatched=0.95,
         reverse_p_value=0.6,
     )
@@ -135,6 +136,8 @@ def test_shift_is_found_through_confusion():
     [
         (0.5, None, Verdict.NO_CHANGE),
         (1e-9, excess(), Verdict.UNKNOWNS),
+        # No more than a drift of that size would do forward.
+        (1e-3, excess(beyond_p_value=0.02), Verdict.DRIFT),
         # Proven in the reverse, but minute: not worth the word.
         (1e-9, excess(reverse=0.01, reverse_p_value=1e-9), Verdict.UNKNOWNS),
         (

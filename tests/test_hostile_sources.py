@@ -19,7 +19,7 @@ from rtscv_mlops.errors import ConfigError, RtscvError, WindowError
 from rtscv_mlops.sources import read_window
 from rtscv_mlops.window import Column, Interval
 from tests.monitors import MINIMAL, write_monitor
-from tests.services import DAY, traffic
+from tests.services import DAY, statements, traffic
 
 COLUMNS = [Column("amount", "float"), Column("country", "text")]
 
@@ -188,19 +188,10 @@ def test_bounds_travel_as_parameters(tmp_path):
     rows["served_at"] = rows["served_at"].map(lambda moment: moment.isoformat())
     rows["country"] = "x'; DROP TABLE served; --"
     rows.to_sql("served", engine, index=False)
-    asked = []
-    made = sa.create_engine
-
-    def listening(*args, **given):
-        found = made(*args, **given)
-        sa.event.listen(found, "before_cursor_execute", lambda *call: asked.append(call[2]))
-        return found
-
     source = SourceSettings(
         table="served", url=f"sqlite:///{tmp_path}/served.db", timestamp="served_at"
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sa, "create_engine", listening)
+    with statements() as asked:
         window = read_window(source, DAY, COLUMNS, max_rows=100, seed=0)
 
     assert (window.rows, set(window.sample["country"])) == (10, {"x'; DROP TABLE served; --"})

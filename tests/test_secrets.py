@@ -46,7 +46,7 @@ from rtscv_mlops.pipeline import (
 from rtscv_mlops.sources import read_window
 from rtscv_mlops.window import Column, Interval
 from tests.deployments import CANARY, COLUMNS, KNOWN, NEW, QUIET, WITH_FIGS, leaves
-from tests.services import postgres_address
+from tests.services import postgres_address, statements
 
 __all__ = ["postgres_address"]  # a fixture
 
@@ -385,17 +385,8 @@ def test_a_denied_column_of_the_model_is_nowhere(world, record_property):
 
 def test_the_reader_asks_for_no_other_column(world):
     """The statement that reads a window names the columns of the model, the key and the time."""
-    asked = []
-    engine_of = sa.create_engine
-
-    def listening(*args, **given):
-        engine = engine_of(*args, **given)
-        sa.event.listen(engine, "before_cursor_execute", lambda *call: asked.append(call[2]))
-        return engine
-
     source = world.monitor().source
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sa, "create_engine", listening)
+    with statements() as asked:
         window = read_window(
             source, Interval.day(NEW), [Column(name, "float") for name in COLUMNS],
             max_rows=100, seed=0,

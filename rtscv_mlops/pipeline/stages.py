@@ -29,7 +29,7 @@ from rtscv_mlops.review import counted, describe, markdown, one_line
 from rtscv_mlops.sources import read_window
 from rtscv_mlops.window import Interval, Window
 
-ALGORITHM = 1
+ALGORITHM = 2
 """Raised when the same window, champion and settings would give another result than before."""
 
 VERDICT, CLUSTERS, REPORT = "verdict.json", "clusters.json", "report.html"

@@ -40,7 +40,8 @@ GUARD = 0.35
 """Share of the null below the lowest threshold that a rate is read at."""
 
 COVERED = 0.5
-"""A reverse excess above this: the window no longer covers the training data it is compared to."""
+"""Above this mean of both excesses, window and training data have too little in common to compare
+what is left."""
 
 TOLERANCE = 0.04
 """The two directions are never quite alike: a tenth of the rows one way may be 14 % the other."""
@@ -94,7 +95,8 @@ class Turned:
 
     `forward` are window rows against training classes, `reverse` are training rows against window
     classes, each with its null; `window` is the forward side of the whole window. `home` is the
-    class that every row of the table is nearest to.
+    class that every row of the table is nearest to. The models of both learn from equally many
+    rows; `reverse` has all rows of the training data, whether a model learned from them or not.
     """
 
     forward_null: Margins
@@ -111,12 +113,14 @@ class Excess:
 
     `unmatched` is the share of the forward excess that falls to classes whose own training rows
     are all still there: a class that moved leaves a hole behind, a new class does not.
+    `beyond_p_value` tests the forward side with the reverse side as its null.
     """
 
     forward: float
     reverse: float
     beyond: float
     beyond_interval: tuple[float, float]
+    beyond_p_value: float
     unmatched: float
     reverse_p_value: float
 
@@ -144,7 +148,7 @@ class Assessment:
         untaught = "belongs to something the model was never taught."
         return {
             Verdict.NO_CHANGE: f"Nothing new is shown; at most {high} % of this window is unknown.",
-            Verdict.DRIFT: "The known classes moved; nothing new is shown beside that.",
+            Verdict.DRIFT: "The known classes look different; nothing new is shown beside that.",
             Verdict.UNKNOWNS: f"A{share} {untaught}",
             Verdict.UNKNOWNS_AND_DRIFT: f"The known classes moved, and a{share} {untaught}",
         }[self.verdict]
@@ -355,6 +359,7 @@ def compare_excess(turned: Turned) -> Excess:
         reverse=float(reverse.sum()),
         beyond=above - 0.1,
         beyond_interval=(float(above - 0.1 - error), float(above - 0.1 + error)),
+        beyond_p_value=stratified_p_value(turned.reverse, turned.forward),
         unmatched=float(np.clip(1 - matched / max(forward.sum(), 1e-3), 0, 1)),
         reverse_p_value=stratified_p_value(turned.reverse_null, turned.reverse),
     )
@@ -373,16 +378,19 @@ def _excess_per_class(rows: Margins, null: Margins, home: NDArray) -> NDArray:
 def decide(p_value: float, excess: Excess | None, alpha: float) -> Verdict:
     """Say in one word what changed.
 
-    Forward alone: a new class. Both ways: the known classes moved, and a new class came as well
-    only if the window goes clearly beyond what drift explains, or if what is flagged falls to
-    classes that lost nothing. Where drift moved most rows, nothing can be seen behind it.
+    Forward alone: a new class; but a small drift may show forward and, by chance, not in reverse,
+    so the two have to differ by more than chance. Both ways: the known classes moved, and a new
+    class came as well only if the window goes clearly beyond what drift explains, or if what is
+    flagged falls to classes that lost nothing. Where drift moved most rows, nothing can be seen
+    behind it.
     """
     if excess is None or p_value >= alpha:
         return Verdict.NO_CHANGE
     if not _has_drifted(excess, alpha):
-        return Verdict.UNKNOWNS
+        return Verdict.UNKNOWNS if excess.beyond_p_value < alpha else Verdict.DRIFT
     goes_beyond = excess.beyond_interval[0] > TOLERANCE and excess.beyond > 0.35 * excess.reverse
-    if excess.reverse <= COVERED and (goes_beyond or excess.unmatched > UNMATCHED):
+    in_common = (excess.forward + excess.reverse) / 2 <= COVERED
+    if in_common and (goes_beyond or excess.unmatched > UNMATCHED):
         return Verdict.UNKNOWNS_AND_DRIFT
     return Verdict.DRIFT
 

@@ -169,7 +169,9 @@ class KernelGate:
         """
         picked = rng.permutation(len(classes))[: self.TRIAL_ROWS]
         trial, hot = numbers[classes[picked]], np.eye(labels.max() + 1)[labels[picked]]
-        scaler = StandardScaler().fit(numbers[classes])
+        # All rows alike: scales that only known rows were measured for make a rare value of theirs
+        # less odd than one of the window's.
+        scaler = StandardScaler().fit(numbers)
         self._centre = scaler.mean_.astype(np.float32)
         overall = np.full_like(scaler.scale_, np.sqrt(np.mean(scaler.var_)) or 1.0)
         size = min(len(trial) // 2, self.TRIAL_LANDMARKS)
@@ -257,13 +259,16 @@ class ForestGate:
 
         def grow(seed: np.random.SeedSequence) -> tuple[Any, NDArray]:
             rng = np.random.default_rng(seed)
-            grown = rng.random(len(fitted)) < 0.5
+            # Rows that no layout fits are left out as often as others, so that all have as many
+            # votes: more votes make a margin less noisy, and then no null for the others.
+            drawn = rng.random(len(self._table)) < 0.5
+            grown = drawn[fitted]
             tree = DecisionTreeClassifier(
                 max_features="sqrt",
                 min_samples_leaf=4,
                 random_state=int(rng.integers(2**31)),
             ).fit(self._table[fitted[grown]], labels[grown], sample_weight=weight[grown])
-            return tree, np.setdiff1d(scored, fitted[grown])
+            return tree, scored[~drawn[scored]]
 
         scores = np.zeros((len(self._table), layout.n_classes + 1))
         votes = np.zeros(len(self._table))

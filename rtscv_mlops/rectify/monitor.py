@@ -308,8 +308,9 @@ def _turn_round(
         return margins_of
 
     forward = run(training, window, np.concatenate([training, table.window]))
-    reverse = run(window, training, np.concatenate([training, window]))
-    whole, deserted = forward(table.window), reverse(training)
+    reverse = run(window, training, np.concatenate([null_rows, window]))
+    # Rows that had no part in a fit are judged as fairly as those that were held out of it.
+    whole, deserted = forward(table.window), reverse(null_rows)
     rate, _ = estimate_rate(deserted, whole)
     beyond_drift, _ = extract_rows(deserted, whole, rate, FALSE_BESIDE_DRIFT)
     explained = np.setdiff1d(window, table.window[beyond_drift])
