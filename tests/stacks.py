@@ -130,7 +130,8 @@ def answer(stack: Stack, user: str, asked: dict[str, Any], option: str, **words:
 
 
 def trigger(stack: Stack, run_id: str, **conf: str) -> None:
-    """Trigger a run without a data interval, as a REST client does."""
+    """Trigger a run without a data interval, as a REST client does, once the DAG was parsed."""
+    wait_until(lambda: stack.call("ann", "GET", f"/dags/{DAG_ID}").ok, "the DAG", stack)
     body = {"logical_date": None, "dag_run_id": run_id, "conf": conf}
     done = stack.call("ann", "POST", f"/dags/{DAG_ID}/dagRuns", json=body)
     assert done.ok, done.text
