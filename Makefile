@@ -53,7 +53,7 @@ boundaries: install ## Draw the decision boundaries that README.md shows
 
 # A file's tests share what they start, so they stay in one process; the long ones come first.
 test: install ## Run the fast tests
-	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
 # Exit code 5 says that no test is marked slow yet, which is no failure.
 test-slow: install ## Run the slow tests
