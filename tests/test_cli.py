@@ -251,6 +251,7 @@ def test_the_audit_finds_an_edit(command, tmp_path):
     judged_copy(tmp_path)
     file = tmp_path / "leaves.yaml"
     yes = ("--version", "2", "--reviewer", "ada", "--reason", "figs, indeed")
+    nothing = command("audit", "verify", file)
     command("review", "approve", file, *yes)
 
     clean = command("audit", "verify", file)
@@ -260,6 +261,7 @@ def test_the_audit_finds_an_edit(command, tmp_path):
         )
     edited = command("audit", "verify", file, "--json")
 
+    assert "none of them moved the champion, so they say" in nothing[1]
     assert clean[0] == 0
     assert "figs, indeed" in clean[1]
     assert "2 records, none was changed; the champion is what they say" in clean[1]

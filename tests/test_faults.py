@@ -27,8 +27,10 @@ POINTS = [
 @pytest.fixture(scope="module")
 def world():
     """A deployment on a real MLflow server."""
-    with sqlite_server() as server, world_on(server) as world:
-        yield world
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", "")  # The world sets it; afterwards it is as before.
+        with sqlite_server() as server, world_on(server) as world:
+            yield world
 
 
 @pytest.mark.parametrize("point", POINTS)

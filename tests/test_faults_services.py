@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.faults import outages, soak
 from benchmarks.faults.lost import MOVED_BACK, lose_in_step, surplus
 from benchmarks.faults.proxy import LossyProxy, Write
 from benchmarks.faults.servers import sqlite_server
@@ -28,8 +29,10 @@ NOBODY = "http://ann:canary@127.0.0.1:9"
 @pytest.fixture(scope="module")
 def world():
     """A deployment on a real MLflow server."""
-    with sqlite_server() as server, world_on(server) as made:
-        yield made
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", "")  # The world sets it; afterwards it is as before.
+        with sqlite_server() as server, world_on(server) as made:
+            yield made
 
 
 @pytest.mark.parametrize("fault", ["drop", "502"])
@@ -52,6 +55,34 @@ def test_a_rollback_is_answered_when_it_is_repeated(world):
     """Half an answer to its last write: who tries again hears of the rollback, not of a refusal."""
     last = Write("post model-versions/set-tag", 1)
     assert lose_in_step(world, "half", MOVED_BACK, step=2, write=last) == []
+
+
+@pytest.mark.parametrize("cause", [outages.locked, outages.down, outages.refusing])
+def test_an_outage_is_outlasted_or_told(world, cause):
+    """MLflow's database is locked, MLflow is killed, wants a login: the next try finishes."""
+    place = outages.Place(world, LossyProxy(world.server.address))
+    code = outages.REFUSED if cause is outages.refusing else outages.MLFLOW
+    outage = outages.Outage(cause.__name__, code, cause, seconds=3.0)
+
+    ended, _, problems = outages.meet(place, outage, moment=0.0)
+
+    assert problems == []
+    assert ended is not None
+
+
+def test_windows_end_once_while_requests_fail(world, monkeypatch):
+    """The short soak: one request in twenty fails, each window ends once, nothing piles up."""
+    monkeypatch.setattr(soak, "PAUSE", 0.0)
+    monkeypatch.setattr(soak, "FAULTS", 0.05)
+    trial = world.trial(soak.RandomlyLossyProxy(world.server.address).address)
+    notes = world.folder / "notes.jsonl"
+
+    soak.live(trial.file, notes, seconds=12)
+
+    seen = [json.loads(line) for line in notes.read_text().splitlines()]
+    outcomes = soak.outcomes(world, trial.model, seen, ended=True)
+    assert (outcomes.failures, outcomes.trials) == (0, len(seen)), outcomes.told
+    assert seen[-1]["files"] <= seen[0]["files"] + 3
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The same window again: on purpose, at once, after a kill, and after something changed."""
 
+import errno
 import logging
 import os
 import signal
@@ -11,7 +12,7 @@ import pytest
 
 from rtscv_mlops.config import load_monitor
 from rtscv_mlops.errors import ServiceError
-from rtscv_mlops.pipeline import run, run_window
+from rtscv_mlops.pipeline import run, run_window, stages, tasks
 from rtscv_mlops.pipeline.stages import read_facts, take_window
 from rtscv_mlops.registry import WindowRun
 from rtscv_mlops.window import Interval
@@ -256,3 +257,31 @@ def test_a_failure_after_the_verdict_leaves_no_second_run(tmp_path, monkeypatch)
 
     (run_after,) = deployment.runs(QUIET)
     assert (run_after.run_id, run_after.state) == (judged.run_id, "complete")
+
+
+def full_disk(*given, **named):
+    """Stand in for whatever writes to this machine's own disk."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/tmp/secret")
+
+
+@pytest.mark.parametrize("judge", [run_window, tasks.rectify_window])
+@pytest.mark.parametrize("where", ["read_window", "write_rows"])
+def test_an_error_that_nobody_foresaw_is_recorded(tmp_path, monkeypatch, where, judge):
+    """A full disk of our own machine: one run says so, is raised, and the next try ends well."""
+    deployment = deployed(tmp_path)
+    with monkeypatch.context() as broken:
+        broken.setattr(stages, where, full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            judge(deployment.monitor(), Interval.day(QUIET))
+    (failed,) = deployment.runs(QUIET)
+    told = read_facts(WindowRun(deployment.client, failed.run_id))
+
+    outcome = deployment.run(QUIET)
+
+    assert failed.state == "failed:unexpected"
+    assert told.verdict == "not_assessed:unexpected"
+    assert told.headline == (
+        "This window stopped at an error that was not foreseen: No space left on device. "
+        "The log of this try says where. Mend that and run the window again."
+    )
+    assert (outcome.run_id, outcome.facts.verdict) == (failed.run_id, "no_change")

@@ -132,14 +132,16 @@ def test_purge_removes_rows_and_keeps_numbers(deployment):
     before, metrics = read_facts(run), deployment.client.get_run(run.run_id).data.metrics
     row = before.clusters[0].exemplars[0]
     files = {file.name for file in deployment.folder.rglob(f"{run.run_id}/**/*.*")}
-    assert {"unknowns.parquet", "report.html"} <= files
+    assert {"unknowns.parquet", "evidence.npz", "report.html"} <= files
+    assert run.list_artifacts("plots")
 
     purged = purge_windows(monitor, datetime(2026, 1, 8, tzinfo=UTC))
 
     (ours,) = [one for one in purged if one.run_id == run.run_id]
     assert {"unknowns.parquet", "report.html", "exemplars"} <= set(ours.removed)
     left = [file for file in deployment.folder.rglob(f"{run.run_id}/**/*.*") if file.is_file()]
-    assert not {"unknowns.parquet", "report.html"} & {file.name for file in left}
+    assert not {"unknowns.parquet", "evidence.npz", "report.html"} & {file.name for file in left}
+    assert not run.list_artifacts("plots")
     assert not any(str(row["veins"]).encode() in file.read_bytes() for file in left)
     after = read_facts(run)
     assert after.clusters[0].size == before.clusters[0].size

@@ -1,5 +1,6 @@
 """The champion is loaded without trusting its files, or the reason why not is named."""
 
+import errno
 import os
 import pickle
 import shutil
@@ -20,7 +21,7 @@ from sklearn.svm import SVC
 
 from rtscv_mlops import RTSCVClassifier, log_champion
 from rtscv_mlops.config import ModelSettings
-from rtscv_mlops.errors import ModelError, NotAssessed
+from rtscv_mlops.errors import ModelError, NotAssessed, ServiceError
 from rtscv_mlops.rectify.factory import FactoryClassifier
 from rtscv_mlops.registry.champion import find_champion, load_champion
 from rtscv_mlops.registry.files import fetched, list_files, model_digest
@@ -421,6 +422,21 @@ def test_a_version_without_files_is_named(client, numbers, tmp_path, gone):
         load_champion(client, settings)
 
     assert caught.value.code == "artifacts_missing"
+
+
+def test_a_full_disk_of_ours_is_no_missing_model(client, tmp_path, numbers, monkeypatch):
+    """Where the files cannot be kept, they are not called missing, and it may be tried again."""
+    settings = register_folder(client, save(tmp_path / "m", SVC().fit(*numbers)), "kept")
+
+    def full(*given, **named):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(mlflow.artifacts, "download_artifacts", full)
+
+    with pytest.raises(ServiceError, match=r"No space left on device. Check the disk") as caught:
+        load_champion(client, settings)
+
+    assert caught.value.code == "storage"
 
 
 @pytest.mark.parametrize(

@@ -510,6 +510,28 @@ def test_a_lost_record_or_copy_is_found(client, uri, tmp_path):
     assert "Record 3 and its copy differ." in problems
 
 
+@pytest.mark.parametrize("kept", [0, 2])
+def test_records_that_are_deleted_from_the_end_are_found(client, uri, kept):
+    """They leave no gap in the numbers; their copies tell that they were there."""
+    moves(client)
+    with sqlite3.connect(uri.removeprefix("sqlite:///")) as database:
+        database.execute(f"DELETE FROM params WHERE key > 'record.{kept:06d}' AND key < 'record.9'")
+
+    gone = tuple(f"Record {number} is gone." for number in range(kept + 1, 4))
+    assert history(client, MODEL).problems[: 3 - kept] == gone
+
+
+def test_what_is_no_record_is_told(client):
+    """A param that somebody named like a record stops nobody, and is reported."""
+    moves(client)
+    client.log_param(open_ledger(client, MODEL).run_id, "record.x", "hello")
+
+    told = history(client, MODEL)
+
+    assert told.problems == ("'record.x' in the ledger is no record of ours.",)
+    assert len(told.records) == 3
+
+
 def test_a_damaged_record_stops_decisions(client, uri):
     """Nothing is decided on a past that cannot be read."""
     moves(client)

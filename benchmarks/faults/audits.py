@@ -28,6 +28,7 @@ def run(quick: bool) -> Iterator[Tally]:
         edits = 20 if quick else EDITS
         yield _tally("one byte of a record is changed in the database", folder, edits, edit_record)
         yield _tally("one byte of a record's files is changed", folder, edits, edit_copy)
+        yield _tally("a record, or all from it on, is deleted", folder, edits, delete_record)
         yield _tally("nothing is changed: no complaint", folder, 5 if quick else 50, None)
 
 
@@ -84,6 +85,25 @@ def edit_record(chance: random.Random, folder: Path) -> Undo:
         key, text = chance.choice(sorted(records.fetchall()))
         _write_record(folder, key, _edited(chance, text))
     return lambda: _write_record(folder, key, text)
+
+
+def delete_record(chance: random.Random, folder: Path) -> Undo:
+    """Delete a record, or it and all later ones, from the database; return how to put them back."""
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        records = database.execute("SELECT * FROM params WHERE key LIKE 'record.%' ORDER BY key")
+        kept = records.fetchall()
+        place = chance.randrange(len(kept))
+        gone = kept[place:] if chance.random() < 0.5 else kept[place : place + 1]
+        database.executemany("DELETE FROM params WHERE key = ?", [(row[0],) for row in gone])
+    database.close()
+    return lambda: _put_back(folder, gone)
+
+
+def _put_back(folder: Path, rows: list[tuple[object, ...]]) -> None:
+    marks = ", ".join("?" * len(rows[0]))
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        database.executemany(f"INSERT INTO params VALUES ({marks})", rows)
+    database.close()
 
 
 def _write_record(folder: Path, key: str, text: str) -> None:

@@ -49,10 +49,10 @@ def inside(points: list[str]) -> list[str]:
     return [point for point in points if point.endswith(" before")]
 
 
-def freeze_worker(world: World, point: str, may_finish: bool) -> list[str]:
+def freeze_worker(world: World, point: str) -> list[str]:
     """Freeze a worker, let another one take the window to its end, wake the first; what is wrong?
 
-    `may_finish`: it is frozen inside of a write, which cannot be called back.
+    A write that it was frozen in cannot be called back; it may not begin another one.
     """
     trial = world.trial()
     with TemporaryDirectory() as folder:
@@ -67,7 +67,7 @@ def freeze_worker(world: World, point: str, may_finish: bool) -> list[str]:
         found += _wake(first)
         later = trace.read_text().splitlines()[passed:]
     wrote = [each for each in later if each.endswith(" before") and FENCED.match(each)]
-    if wrote and not may_finish:
+    if wrote:
         found.append(f"wrote {wrote[0]} after it woke up at {point}")
     return found + trial.problems(champion="1")
 

@@ -231,9 +231,13 @@ def run(quick: bool) -> Iterator[Tally]:
 
 def suffer(place: Place, outage: Outage) -> Tally:
     """Let windows meet an outage at its moments."""
-    told, failures, longest = "", 0, 0.0
+    told, trials, failures, longest = "", 0, 0, 0.0
     for moment in track(outage.moments, outage.what):
         code, seconds, problems = meet(place, outage, moment)
+        if code is None:
+            told += f"After {moment:g} s the window was over, which is no trial. "
+            continue
+        trials += 1
         longest = max(longest, seconds)
         told += f"After {moment:g} s: " if moment else "From the start: "
         told += f"ended with {code} after {seconds:.0f} s. "
@@ -243,17 +247,24 @@ def suffer(place: Place, outage: Outage) -> Tally:
     return Tally(
         "answers",
         f"{outage.what}: the right outcome, and the next try finishes the window",
-        len(outage.moments),
+        trials,
         failures,
         f"Longest try: {longest:.0f} s. {told}",
     )
 
 
 def meet(place: Place, outage: Outage, moment: float) -> tuple[int | None, float, list[str]]:
-    """Let one window meet an outage; return how and when it ended, and what is wrong."""
+    """Let one window meet an outage; return how and when it ended, and what is wrong.
+
+    A window that was over before has no code.
+    """
     trial = place.world.trial(place.proxy.address)
     code, seconds = end_in(place, outage, trial, moment)
+    if code is None:
+        return None, seconds, []
     problems = _ending_problems(outage, moment, code)
+    if seconds > LONGEST + (outage.seconds or 0):
+        problems.append(f"the try took {seconds:.0f} s")
     if code != 0:
         champion = registry.find_alias(place.world.client, trial.model, "champion")
         problems += [] if champion == "1" else [f"champion is {champion}"]
@@ -264,34 +275,41 @@ def meet(place: Place, outage: Outage, moment: float) -> tuple[int | None, float
 def end_in(
     place: Place, outage: Outage, trial: Trial, moment: float = 0.0, **environment: str
 ) -> tuple[int | None, float]:
-    """Run a worker that meets an outage; return its exit code, and after how many seconds."""
+    """Run a worker that meets an outage; return its exit code, and after how many seconds.
+
+    None is the code of one that was over before.
+    """
     with _later(outage.cause(place), moment) as begin:
         began = time.monotonic()
         process = trial.start(**environment)
-        begin(process.is_alive)
+        met = begin(process.is_alive)
         process.join(outage.seconds or LONGEST)
     process.join(LONGEST)
     seconds = time.monotonic() - began
     if process.is_alive():
         process.kill()
         process.join()
-    return process.exitcode, seconds
+    return process.exitcode if met else None, seconds
 
 
 @contextmanager
 def _later(cause: AbstractContextManager[None], moment: float) -> Iterator[Callable]:
-    """Give what begins an outage: at once if it comes before the worker, else when it is time."""
+    """Give what begins an outage: at once if it comes before the worker, else when it is time.
+
+    It tells whether the worker was still there to meet it.
+    """
     entered = []
 
     def enter() -> None:
         cause.__enter__()
         entered.append(cause)
 
-    def begin(is_alive: Callable[[], bool]) -> None:
+    def begin(is_alive: Callable[[], bool]) -> bool:
         if moment:
             time.sleep(moment)
             if is_alive():
                 enter()
+        return bool(entered)
 
     if not moment:
         enter()

@@ -53,6 +53,10 @@ PROMOTERS = 4
 KINDS = ("pending", "rollback", "approved", "opposed", "pending")
 """What the rounds of one model are about; then comes the next model."""
 UNGUARDED_ROUNDS = 40
+WITHOUT_US = (
+    "For comparison, without our layer (read the alias, compare, set it): more than one promoter "
+    "believes to have won in {several} of {rounds} rounds."
+)
 WORKERS = 8
 REPEATS_QUIET, REPEATS_NEW, REPEATS_MANY = 15, 10, 3
 """On each database: quiet windows, windows with something new, and eight windows at once."""
@@ -84,8 +88,10 @@ def promoters(quick: bool) -> Iterator[Tally]:
             rounds = len(KINDS) if quick else ROUNDS
             ours = _promoters(world, four, rounds, name)
             if name == "SQLite":
-                alone = unguarded_rounds(world, four, 5 if quick else UNGUARDED_ROUNDS)
-                ours = replace(ours, told=" ".join([ours.told, alone]).strip())
+                rounds = 5 if quick else UNGUARDED_ROUNDS
+                several = unguarded_rounds(world, four, rounds)
+                told = f"{ours.told} {WITHOUT_US.format(several=several, rounds=rounds)}"
+                ours = replace(ours, told=told.strip())
             yield ours
 
 
@@ -200,8 +206,8 @@ def _roll_back(address: str, model: str, _: str, who: str) -> str:
     return f"back to {registry.roll_back(client_of(address), model, who, 'bad').version}"
 
 
-def unguarded_rounds(world: World, four: Rivals, rounds: int) -> str:
-    """Race without our layer: read the alias, compare, set it; count who believes to have won."""
+def unguarded_rounds(world: World, four: Rivals, rounds: int) -> int:
+    """Race without our layer; return in how many rounds several believe to have won."""
     trial, several = world.trial(), 0
     address = world.server.address
     for number in track(range(rounds), "without our layer"):
@@ -211,10 +217,7 @@ def unguarded_rounds(world: World, four: Rivals, rounds: int) -> str:
             *((_read_check_set, (address, trial.model, one, champion)) for one in versions)
         )
         several += sum(each.won for each in told) > 1
-    return (
-        f"For comparison, without our layer (read the alias, compare, set it): more than one "
-        f"promoter believes to have won in {several} of {rounds} rounds."
-    )
+    return several
 
 
 def _read_check_set(address: str, model: str, version: str, champion: str) -> str:
@@ -297,14 +300,12 @@ def frozen(quick: bool) -> Iterator[Tally]:
         what = "promoter frozen, champion moved by others, woken: the aliases are the record's"
         yield _tally(what, found)
         points = points_of_a_window(world, running.folder)
-        for where, chosen, may_finish in (
-            ("outside of a write: writes no more", outside(points), False),
-            ("between check and write: nothing wrong, or reported", inside(points), True),
+        for where, chosen in (
+            ("outside of a write: writes no more", outside(points)),
+            ("between check and write: ends that one, writes no more", inside(points)),
         ):
             chosen = _spread(chosen, 1 if quick else FROZEN)
-            found = [
-                freeze_worker(world, point, may_finish) for point in track(chosen, "frozen workers")
-            ]
+            found = [freeze_worker(world, point) for point in track(chosen, "frozen workers")]
             yield _tally(f"worker frozen {where}", found)
 
 

@@ -53,7 +53,7 @@ def run(quick: bool) -> Iterator[Tally]:
         ended = process.exitcode == 0
         process.kill()
         seen = [json.loads(line) for line in notes.read_text().splitlines()]
-        yield _outcomes(world, trial.model, seen, ended)
+        yield outcomes(world, trial.model, seen, ended)
     yield from _growth(seen)
 
 
@@ -115,7 +115,8 @@ def judge(file: Path, day: str, reject: bool) -> int:
     return MOST_TRIES + 1
 
 
-def _outcomes(world: World, model: str, seen: list[dict[str, Any]], ended: bool) -> Tally:
+def outcomes(world: World, model: str, seen: list[dict[str, Any]], ended: bool) -> Tally:
+    """Count the windows that did not come to their one outcome."""
     runs = registry.find_runs(world.client, model)
     states = {run.window[:8]: run.state for run in runs}
     days = [note["day"].replace("-", "") for note in seen]

@@ -56,10 +56,12 @@ def _suite(
     counter: _Counter | None = None,
     **environment: str,
 ) -> Tally:
-    os.environ.update(environment)
+    os.environ.update(environment, RTSCV_REQUIRE_BROWSER="1")
     counter = counter or _Counter()
     few = ["--maxfail=1"] if quick else []
-    pytest.main(["-q", "-p", "no:cacheprovider", *few, *arguments], plugins=[counter])
+    code = pytest.main(["-q", "-p", "no:cacheprovider", *few, *arguments], plugins=[counter])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        raise RuntimeError(f"pytest ended with {code!r}: nothing was shown")
     return Tally(promise, what, counter.trials, len(counter.failed), "; ".join(counter.failed[:3]))
 
 

@@ -29,6 +29,7 @@ from rtscv_mlops import log_champion, registry
 from rtscv_mlops.config import Monitor, load_monitor
 from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.registry import models
+from rtscv_mlops.registry.journal import MOVES
 from rtscv_mlops.window import Interval
 from tests.deployments import EMPTY, KNOWN, NEW, QUIET, WITH_FIGS, Deployment, leaves
 
@@ -148,7 +149,8 @@ class Trial:
         client = self.world.client
         found = list(_version_problems(client, self.model))
         now = registry.find_alias(client, self.model, "champion")
-        moves = [record.version for record in registry.history(client, self.model).records]
+        records = registry.history(client, self.model).records
+        moves = [record.version for record in records if record.kind in MOVES]
         if now not in ("1", *moves):
             found.append(f"champion is {now}, and nobody decided so")
         return found

@@ -103,7 +103,12 @@ def print_audit(found: "History") -> None:
     for problem in found.problems:
         console().print(words("✘ ", "bold red") + words(problem))
     if not found.problems:
-        whole = f"{len(rows)} records, none was changed; the champion is what they say."
+        champion = (
+            "the champion is what they say"
+            if found.has_moves
+            else "none of them moved the champion, so they say nothing about it"
+        )
+        whole = f"{len(rows)} records, none was changed; {champion}."
         console().print(words("✔ ", "green") + words(whole))
 
 

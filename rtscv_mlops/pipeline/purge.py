@@ -6,12 +6,12 @@ from datetime import datetime
 from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.pipeline import baseline
-from rtscv_mlops.pipeline.evidence import HANDED_OVER, UNKNOWNS
-from rtscv_mlops.pipeline.stages import CLUSTERS, REPORT, VERDICT, read_facts
+from rtscv_mlops.pipeline.evidence import HANDED_OVER, SCORES, UNKNOWNS
+from rtscv_mlops.pipeline.stages import CLUSTERS, PLOTS, REPORT, VERDICT, read_facts
 from rtscv_mlops.registry import WindowRun, tags
 
-ROWS = (UNKNOWNS, CLUSTERS, REPORT, HANDED_OVER)
-"""Artifacts that hold rows of the source, or pages that show them."""
+ROWS = (UNKNOWNS, SCORES, CLUSTERS, REPORT, PLOTS, HANDED_OVER)
+"""Artifacts that hold rows of the source or a point for each, or pictures that show them."""
 FITTED_ON = "training"
 """Folder of the rows that a challenger was fitted on."""
 

@@ -21,7 +21,12 @@ from rtscv_mlops.pipeline.stages import (
     take_window,
     write_report,
 )
-from rtscv_mlops.pipeline.unassessed import record_failure, record_unassessed, write_unassessed
+from rtscv_mlops.pipeline.unassessed import (
+    as_failure,
+    record_failure,
+    record_unassessed,
+    write_unassessed,
+)
 from rtscv_mlops.registry import TAKEN_OVER, WindowRun, tags
 from rtscv_mlops.window import Interval
 
@@ -52,7 +57,7 @@ def run_window(monitor: Monitor, interval: Interval, tell: Tell = _nobody) -> Ou
     """Take a window through all stages; a window that was finished before is read back.
 
     `tell` is given the name of each stage as it begins, and how far the reading is. A service that
-    failed is recorded too, and then raised: trying again may help.
+    failed, or an error that nobody foresaw, is recorded too, and then raised.
     """
     tell("take_window")
     try:
@@ -61,8 +66,8 @@ def run_window(monitor: Monitor, interval: Interval, tell: Tell = _nobody) -> Ou
         )
     except (InputError, NotAssessed) as error:
         return _alerted(monitor, *record_unassessed(monitor, interval, error))
-    except ServiceError as error:
-        record_failure(monitor, interval, error)
+    except Exception as error:
+        record_failure(monitor, interval, as_failure(error))
         raise
     if taken.run.is_complete:
         return _read_back(taken)
@@ -70,11 +75,12 @@ def run_window(monitor: Monitor, interval: Interval, tell: Tell = _nobody) -> Ou
         return _finish(taken, tell)
     except (InputError, NotAssessed) as error:
         return _alerted(monitor, taken.run, write_unassessed(taken.run, taken.facts, error))
-    except ServiceError as error:
-        if error.code == TAKEN_OVER and _other_finishes(taken.run):
+    except Exception as error:
+        failure = as_failure(error)
+        if failure.code == TAKEN_OVER and _other_finishes(taken.run):
             return _read_back(taken)
         with suppress(ServiceError), registry.single_attempt():
-            write_unassessed(taken.run, taken.facts, error)
+            write_unassessed(taken.run, taken.facts, failure)
         raise
 
 

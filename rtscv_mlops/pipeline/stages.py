@@ -32,7 +32,7 @@ from rtscv_mlops.window import Interval, Window
 ALGORITHM = 2
 """Raised when the same window, champion and settings would give another result than before."""
 
-VERDICT, CLUSTERS, REPORT = "verdict.json", "clusters.json", "report.html"
+VERDICT, CLUSTERS, REPORT, PLOTS = "verdict.json", "clusters.json", "report.html", "plots"
 
 NOT_KEPT = (
     "The rows that the challenger was fitted on are not kept, since report.columns does not let "
@@ -204,7 +204,7 @@ def rectify_window(taken: Taken) -> Rectification:
         example = training.known.features.head(5)
         run.check_attempt()
         saved = registry.save_rectified(
-            taken.client, run.run_id, done.challenger, champion, example
+            taken.client, run.run_id, done.challenger, champion, example, run.check_attempt
         )
         run.set_tags({tags.MODEL_ID: saved.model_id, tags.MODEL_SHA256: saved.digest})
         done = _keep_fitted_on(taken, training, done)
@@ -223,7 +223,8 @@ def _keep_fitted_on(taken: Taken, training: Training, done: Rectification) -> Re
     unknowns = sample[done.evidence.unknown]
     labels = [*known.labels.tolist(), *[done.model.unknown_label_] * len(unknowns)]
     rows = pd.concat([known.features, unknowns[known.features.columns]], ignore_index=True)
-    registry.log_fitted_on(taken.client, taken.run.run_id, rows, labels)
+    run = taken.run
+    registry.log_fitted_on(taken.client, run.run_id, rows, labels, run.check_attempt)
     return done
 
 
@@ -321,7 +322,7 @@ def write_report(
         digest = report.write_report(timeless, evidence, monitor.drift, page)
         run.write_file(page)
         for plot in report.draw_plots(facts, evidence, Path(folder)):
-            run.write_file(plot, "plots")
+            run.write_file(plot, PLOTS)
     run.set_tags({tags.REPORT_SHA256: digest})
     log.info("write_report: %s", _drift_words(facts))
     return facts
@@ -353,19 +354,27 @@ def register_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts) ->
     _check_champion(monitor, client, facts.champion_version)
     model, known = monitor.model.name, run.tags()
     named = {name: known[name] for name in VERSION_TAGS if name in known}
-    run.check_attempt()
+    check = run.check_attempt
     version = registry.register_version(
-        client, model, facts.key, run.run_id, known[tags.MODEL_ID], named=named, description=""
+        client,
+        model,
+        facts.key,
+        run.run_id,
+        known[tags.MODEL_ID],
+        named=named,
+        description="",
+        check=check,
     )
     # The version may be of an earlier try or of a rival, who saved the same model as other files.
     sealed = registry.find_version(client, model, version).model_sha256
     run.set_tags({tags.MODEL_SHA256: sealed})
     registry.verify_version(client, f"models:/{model}/{version}", digest=sealed)
     links = registry.links(client, run.run_id, model, version)
-    run.check_attempt()
+    check()
     registry.describe_version(client, model, version, describe(facts, links, version))
-    run.check_attempt()
-    registry.offer_version(client, model, version, alias=monitor.model.alias, blocked=facts.blocked)
+    registry.offer_version(
+        client, model, version, alias=monitor.model.alias, blocked=facts.blocked, check=check
+    )
     log.info("register_challenger: version %s of %s", version, model)
     return version
 

@@ -16,7 +16,12 @@ from rtscv_mlops.errors import InputError, NotAssessed, ServiceError
 from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
 from rtscv_mlops.pipeline import alerting, stages
 from rtscv_mlops.pipeline.evidence import forget_rows, hand_over, take_over
-from rtscv_mlops.pipeline.unassessed import record_failure, record_unassessed, write_unassessed
+from rtscv_mlops.pipeline.unassessed import (
+    as_failure,
+    record_failure,
+    record_unassessed,
+    write_unassessed,
+)
 from rtscv_mlops.registry import WindowRun, tags
 from rtscv_mlops.review import one_line
 from rtscv_mlops.window import Interval
@@ -48,15 +53,15 @@ class Judged:
 def rectify_window(monitor: Monitor, interval: Interval) -> Judged:
     """Take a window and run RTSCV on it; a window that was finished before is read back.
 
-    A window that cannot be judged is recorded as such. A service that failed is recorded too, and
-    then raised: trying again may help.
+    A window that cannot be judged is recorded as such. A service that failed, or an error that
+    nobody foresaw, is recorded too, and then raised.
     """
     try:
         taken = stages.take_window(monitor, interval)
     except (InputError, NotAssessed) as error:
         return _judged(*record_unassessed(monitor, interval, error))
-    except ServiceError as error:
-        record_failure(monitor, interval, error)
+    except Exception as error:
+        record_failure(monitor, interval, as_failure(error))
         raise
     if taken.run.is_complete:
         log.info("rectify_window: %s was finished before", interval)
@@ -66,9 +71,9 @@ def rectify_window(monitor: Monitor, interval: Interval) -> Judged:
         hand_over(taken.run, done.evidence)
     except (InputError, NotAssessed) as error:
         return _judged(taken.run, write_unassessed(taken.run, taken.facts, error))
-    except ServiceError as error:
+    except Exception as error:
         with suppress(ServiceError), registry.single_attempt():
-            write_unassessed(taken.run, taken.facts, error)
+            write_unassessed(taken.run, taken.facts, as_failure(error))
         raise
     return _judged(taken.run, done.facts)
 

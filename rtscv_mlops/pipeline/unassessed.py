@@ -26,6 +26,21 @@ def record_unassessed(
     return run, write_unassessed(run, facts, error)
 
 
+def as_failure(error: Exception) -> ServiceError:
+    """Return an error that nobody foresaw as one that can be recorded; others as they are.
+
+    Its own words stay in the log: nobody knows what they hold.
+    """
+    if isinstance(error, ServiceError):
+        return error
+    words = error.strerror if isinstance(error, OSError) else None
+    return ServiceError(
+        f"This window stopped at an error that was not foreseen: {words or type(error).__name__}. "
+        "The log of this try says where. Mend that and run the window again.",
+        code="unexpected",
+    )
+
+
 def record_failure(monitor: Monitor, interval: Interval, error: ServiceError) -> None:
     """Write down that a service failed before a window was taken, as far as that can be done.
 

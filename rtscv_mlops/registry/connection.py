@@ -5,7 +5,7 @@ Knows addresses and error codes; knows nothing of runs or models.
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from urllib.parse import quote, urlsplit
@@ -34,6 +34,13 @@ TOO_MANY = re.compile(r"too many (\d+) error responses")
 ASKED = re.compile(r"API request to (\S+) failed")
 FILES = "/mlflow-artifacts/"
 VERSION = re.compile(r"\d+(\.\d+)+\w*")
+
+Check = Callable[[], None]
+"""What is asked before a write, and raises where that must not be."""
+
+
+def unchecked() -> None:
+    """Let everything be written."""
 
 
 def tracking_uri(settings: ModelSettings) -> str:

@@ -16,7 +16,7 @@ import requests
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from rtscv_mlops.errors import ModelError
+from rtscv_mlops.errors import ModelError, ServiceError
 from rtscv_mlops.registry.connection import asking, is_absent
 
 NOT_OF_THE_MODEL = {"registered_model_meta"}  # MLflow writes it into what it downloads.
@@ -81,16 +81,20 @@ def fetched(client: MlflowClient, uri: str) -> Iterator[Path]:
                 dst_path=folder,
                 tracking_uri=client.tracking_uri,
             )
-        except OSError as error:
+        except (MlflowException, requests.RequestException) as error:
             if not _is_missing(error):
                 with asking(f"fetch the files of {uri}"):
                     raise
             raise ModelError(f"{missing} {_AGAIN}", code="artifacts_missing") from error
-        except MlflowException as error:
-            if is_absent(error) or NOT_FOUND in error.message:
-                raise ModelError(f"{missing} {_AGAIN}", code="artifacts_missing") from error
-            with asking(f"fetch the files of {uri}"):
-                raise
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise ModelError(f"{missing} {_AGAIN}", code="artifacts_missing") from error
+        except OSError as error:
+            raise ServiceError(
+                f"The files of {uri} could not be kept in a temporary folder: "
+                f"{error.strerror or type(error).__name__}. Check the disk of this machine, then "
+                "try again.",
+                code="storage",
+            ) from error
         if not (Path(place) / "MLmodel").is_file():
             raise ModelError(f"{missing} {_AGAIN}", code="artifacts_missing")
         yield Path(place)
@@ -99,10 +103,10 @@ def fetched(client: MlflowClient, uri: str) -> Iterator[Path]:
 _AGAIN = "Restore them, or log the model again and move the alias."
 
 
-def _is_missing(error: OSError) -> bool:
-    """Tell a file that is not there from a store that failed; requests makes both an OSError."""
-    if not isinstance(error, requests.RequestException):
-        return True
+def _is_missing(error: MlflowException | requests.RequestException) -> bool:
+    """Tell files that are not there from a store that failed."""
+    if isinstance(error, MlflowException):
+        return is_absent(error) or NOT_FOUND in error.message
     answer = error.response
     return answer is not None and answer.status_code == requests.codes.not_found
 

@@ -7,6 +7,7 @@ Knows entries and their order; knows nothing of aliases.
 
 import json
 import random
+import re
 import tempfile
 import time
 import uuid
@@ -27,6 +28,8 @@ PROMOTED, ROLLED_BACK = "promoted", "rolled_back"
 MOVES = (PROMOTED, ROLLED_BACK)
 
 PREFIX = "record."
+RECORD = re.compile(r"record\.[0-9]{6}")
+COPY = re.compile(r"decisions/([0-9]{6})\.json")
 COPIES = "decisions"
 NAME_LIMIT = 200
 REASON_LIMIT = 1500
@@ -116,6 +119,7 @@ def find_damage(ledger: Ledger) -> list[str]:
     """Check the chain and the copies; return a sentence for each record that does not fit."""
     texts = _texts(ledger)
     damage = [f"Record {number} is gone." for number in _missing(texts)]
+    damage += [f"{name!r} in the ledger is no record of ours." for name in _foreign(ledger)]
     for number, text in texts.items():
         before = texts.get(number - 1)
         try:
@@ -132,9 +136,18 @@ def _texts(ledger: Ledger) -> dict[int, str]:
     numbered = {
         int(name.removeprefix(PREFIX)): text
         for name, text in ledger.claims().items()
-        if name.startswith(PREFIX)
+        if _is_ours(name)
     }
     return dict(sorted(numbered.items()))
+
+
+def _foreign(ledger: Ledger) -> list[str]:
+    """Return what is named like a record, but not as we name them."""
+    return [name for name in ledger.claims() if name.startswith(PREFIX) and not _is_ours(name)]
+
+
+def _is_ours(name: str) -> bool:
+    return RECORD.fullmatch(name) is not None
 
 
 def _missing(texts: Mapping[int, str]) -> list[int]:
@@ -229,7 +242,10 @@ def _damaged_copies(ledger: Ledger, texts: Mapping[int, str]) -> list[str]:
             elif (copies / f"{number:06d}.json").read_bytes() != text.encode():
                 damage.append(f"Record {number} and its copy differ.")
             damage += _damaged_reason(number, text, copies)
-    return damage
+    copied = [int(found[1]) for name in kept if (found := COPY.fullmatch(name))]
+    # The last ones leave no gap in the numbers: only their copies tell that they were there.
+    last = max(texts, default=0)
+    return damage + [f"Record {number} is gone." for number in sorted(copied) if number > last]
 
 
 def _damaged_reason(number: int, text: str, copies: Path) -> list[str]:

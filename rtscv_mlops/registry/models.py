@@ -30,7 +30,7 @@ from rtscv_mlops.rectify.factory import FactoryClassifier
 from rtscv_mlops.registry import tags
 from rtscv_mlops.registry.champion import Champion
 from rtscv_mlops.registry.columns import METADATA
-from rtscv_mlops.registry.connection import asking
+from rtscv_mlops.registry.connection import Check, asking, unchecked
 from rtscv_mlops.registry.files import Manifest, fetched, list_files
 from rtscv_mlops.registry.ledger import create_once
 from rtscv_mlops.registry.trust import choose_serialization
@@ -77,6 +77,7 @@ def save_rectified(
     estimator: Any,
     champion: Champion,
     example: pd.DataFrame,
+    check: Check = unchecked,
 ) -> SavedModel:
     """Log a refitted estimator to a run, to be used where the champion is used.
 
@@ -102,6 +103,7 @@ def save_rectified(
         metadata={
             METADATA: {"columns": champion.column_names, "categories": list(champion.categories)}
         },
+        check=check,
     )
 
 
@@ -128,8 +130,12 @@ def store_model(
     trusted_types: Collection[str] = (),
     allow_pickle: bool = False,
     metadata: dict[str, Any] | None = None,
+    check: Check = unchecked,
 ) -> SavedModel:
-    """Write a model, upload it to the run, and seal it: the manifest comes last."""
+    """Write a model, upload it to the run, and seal it: the manifest comes last.
+
+    `check` is asked before each write to the run, and raises where that must not be.
+    """
     serialization, types = choose_serialization(estimator, trusted_types, allow_pickle)
     with asking(f"store a model on run {run_id}"), TemporaryDirectory(prefix="rtscv-") as folder:
         experiment = client.get_run(run_id).info.experiment_id
@@ -147,10 +153,12 @@ def store_model(
             metadata=metadata,
         )
         client.log_model_artifacts(logged.model_id, str(place))
+        check()
         _link(client, run_id, logged.model_id)
         client.finalize_logged_model(logged.model_id, "READY")
         saved = SavedModel(logged.model_id, list_files(place))
         client.set_logged_model_tags(saved.model_id, {tags.MODEL_SHA256: saved.digest})
+        check()
         client.log_text(run_id, saved.manifest.to_json(), MANIFEST_FILE)
     return saved
 

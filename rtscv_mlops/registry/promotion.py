@@ -324,6 +324,11 @@ class History:
     records: tuple[Record, ...]
     problems: tuple[str, ...]
 
+    @property
+    def has_moves(self) -> bool:
+        """Whether the record says which version is the champion."""
+        return last_move(list(self.records)) is not None
+
 
 def history(client: MlflowClient, model: str, *, alias: str = CHAMPION) -> History:
     """Return what was decided, after checking the record against itself and the registry."""

@@ -22,7 +22,7 @@ from rtscv_mlops.errors import ModelError, TrainingDataError
 from rtscv_mlops.registry import training
 from rtscv_mlops.registry.champion import check_classifier
 from rtscv_mlops.registry.columns import METADATA
-from rtscv_mlops.registry.connection import asking, is_absent
+from rtscv_mlops.registry.connection import Check, asking, is_absent, unchecked
 from rtscv_mlops.registry.files import file_digest
 from rtscv_mlops.registry.models import SavedModel, signature_of, store_model
 
@@ -204,19 +204,28 @@ def _free_name(name: Any, table: pd.DataFrame) -> str:
     return label
 
 
-def log_fitted_on(client: MlflowClient, run_id: str, features: pd.DataFrame, labels: Any) -> None:
+def log_fitted_on(
+    client: MlflowClient,
+    run_id: str,
+    features: pd.DataFrame,
+    labels: Any,
+    check: Check = unchecked,
+) -> None:
     """Keep what a rectified model was fitted on with its run, so that it can be champion too."""
     with asking(f"write the training data of run {run_id}"):
-        _log_data(client, run_id, _label_rows(features, labels), training.TRAINING)
+        _log_data(client, run_id, _label_rows(features, labels), training.TRAINING, check)
 
 
-def _log_data(client: MlflowClient, run_id: str, data: _Labelled, context: str) -> None:
+def _log_data(
+    client: MlflowClient, run_id: str, data: _Labelled, context: str, check: Check = unchecked
+) -> None:
     """Keep a table as a file that is named by what it holds, and note it as the run's input."""
     with TemporaryDirectory(prefix="rtscv-") as folder:
         written = Path(folder) / "data.parquet"
         data.table.to_parquet(written, index=False)
         digest = file_digest(written)
         file = written.rename(Path(folder) / f"{digest}.parquet")
+        check()
         client.log_artifact(run_id, str(file), context)
     described = training.described(data.table)
     dataset = Dataset(
@@ -230,4 +239,5 @@ def _log_data(client: MlflowClient, run_id: str, data: _Labelled, context: str) 
     )
     noted = {training.CONTEXT: context, training.SHA256: digest, training.LABEL: data.label}
     tags = [InputTag(key, value) for key, value in noted.items()]
+    check()
     client.log_inputs(run_id, [DatasetInput(dataset, tags)])

@@ -17,7 +17,7 @@ from mlflow.tracking import MlflowClient
 
 from rtscv_mlops.errors import ModelError, ReviewError, ServiceError
 from rtscv_mlops.registry import tags
-from rtscv_mlops.registry.connection import asking, is_absent
+from rtscv_mlops.registry.connection import Check, asking, is_absent, unchecked
 from rtscv_mlops.registry.journal import (
     BLOCKED,
     EXPIRED,
@@ -78,10 +78,12 @@ def register_version(
     *,
     named: Mapping[str, str],
     description: str,
+    check: Check = unchecked,
 ) -> str:
     """Return the one version of a key; it is made from a logged model if there is none.
 
-    What a rival or a lost answer made besides is tagged as a duplicate, and deleted.
+    What a rival or a lost answer made besides is tagged as a duplicate, and deleted. `check` is
+    asked before each write, and raises where that must not be.
     """
     with asking(f"register a version of {model!r}"):
         read_aliases(client, model)  # raises if there is no such model
@@ -99,11 +101,14 @@ def register_version(
                 await_creation_for=0,
                 model_id=model_id,
             )
+            check()
             made = _make(ledger, key, lambda: str(create().version))
             version = ledger.hold("version", key, made, holds)
         for rival in _versions_of(client, model, key):
             if rival != version:
+                check()
                 _discard(client, model, rival, version)
+        check()
         repeat(client.set_tag, run_id, tags.VERSION, version)
     return version
 
@@ -182,7 +187,13 @@ def _search(client: MlflowClient, model: str, condition: str) -> Iterator[ModelV
 
 
 def offer_version(
-    client: MlflowClient, model: str, version: str, *, alias: str = "champion", blocked: str = ""
+    client: MlflowClient,
+    model: str,
+    version: str,
+    *,
+    alias: str = "champion",
+    blocked: str = "",
+    check: Check = unchecked,
 ) -> VersionSummary:
     """Ask for the review of a verified version, or mark it as blocked; return where it stands.
 
@@ -193,17 +204,19 @@ def offer_version(
     offered = find_version(client, model, version)
     with asking(f"offer version {version} of {model!r}"):
         if not offered.review:
+            check()
             # Whether it is blocked is settled before anybody can see that it is offered.
             if blocked:
                 close_review(ledger, offered, BLOCKED, blocked)
             else:
                 repeat(client.set_model_version_tag, model, offered.version, tags.REVIEW, PENDING)
+            check()
             repeat(client.set_model_version_tag, model, offered.version, tags.STATE, tags.COMPLETE)
-        _leave_one_pending(ledger, alias)
+        _leave_one_pending(ledger, alias, check)
     return find_version(client, model, version)
 
 
-def _leave_one_pending(ledger: Ledger, alias: str) -> None:
+def _leave_one_pending(ledger: Ledger, alias: str, check: Check) -> None:
     """Supersede all but the newest challenger, which gets the alias.
 
     Each writer marks its own version before it looks at the others, so of two at once at least
@@ -217,9 +230,11 @@ def _leave_one_pending(ledger: Ledger, alias: str) -> None:
             key=lambda each: (each.champion_version == aliases.get(alias), *_age(each)),
         )
         for older in waiting[:-1]:
+            check()
             close_review(ledger, older, SUPERSEDED, waiting[-1].version)
         if not waiting or aliases.get(CHALLENGER) == waiting[-1].version:
             return
+        check()
         repeat(client.set_registered_model_alias, model, CHALLENGER, waiting[-1].version)
 
 
