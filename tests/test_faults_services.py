@@ -11,15 +11,18 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
+from sklearn.naive_bayes import GaussianNB
 
 from benchmarks.faults import outages, soak
 from benchmarks.faults.lost import MOVED_BACK, lose_in_step, surplus
 from benchmarks.faults.proxy import LossyProxy, Write
 from benchmarks.faults.servers import sqlite_server
 from benchmarks.faults.world import world_on
+from rtscv_mlops import log_champion
 from rtscv_mlops.config import ModelSettings, load_monitor
 from rtscv_mlops.errors import ServiceError
 from rtscv_mlops.registry import greet, open_client
+from tests.deployments import leaves
 from tests.monitors import MINIMAL, write_monitor
 
 MAIN = "from rtscv_mlops.cli import main; main()"
@@ -55,6 +58,21 @@ def test_a_rollback_is_answered_when_it_is_repeated(world):
     """Half an answer to its last write: who tries again hears of the rollback, not of a refusal."""
     last = Write("post model-versions/set-tag", 1)
     assert lose_in_step(world, "half", MOVED_BACK, step=2, write=last) == []
+
+
+def test_a_champion_whose_answer_was_lost_is_one_version(world):
+    """log_champion asks MLflow for a version once, and finds what a lost answer left."""
+    proxy = LossyProxy(world.server.address)
+    proxy.lose("drop", [Write("post model-versions/create", 1)])
+    rows, kinds = leaves(0, {"oak": 30, "elm": 30})
+
+    version = log_champion(
+        GaussianNB().fit(rows, kinds), rows, kinds, name="once", tracking_uri=proxy.address
+    )
+
+    (made,) = world.client.search_model_versions("name = 'once'")
+    aliases = world.client.get_registered_model("once").aliases
+    assert (str(made.version), str(aliases["champion"])) == (version, version)
 
 
 @pytest.mark.parametrize("cause", [outages.locked, outages.down, outages.refusing])

@@ -10,7 +10,7 @@ from benchmarks.paper import markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 BLOCK = re.compile(r"(?<=<!-- faults -->\n).*?(?=<!-- /faults -->)", flags=re.DOTALL)
-HEADER = ("Promise", "Experiment", "Trials", "Failures", "95 % upper bound", "Told")
+HEADER = ("Promise", "Experiment", "Trials", "Failures", "95 % upper bound", "Remarks")
 
 
 def show(tallies: list[Tally]) -> Table:

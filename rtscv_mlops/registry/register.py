@@ -14,6 +14,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 from mlflow.entities import Dataset, DatasetInput, InputTag
+from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from scipy import sparse
@@ -24,6 +25,7 @@ from rtscv_mlops.registry.champion import check_classifier
 from rtscv_mlops.registry.columns import METADATA
 from rtscv_mlops.registry.connection import Check, asking, is_absent, unchecked
 from rtscv_mlops.registry.files import file_digest
+from rtscv_mlops.registry.ledger import create_once
 from rtscv_mlops.registry.models import SavedModel, signature_of, store_model
 
 EXAMPLE_ROWS = 5
@@ -164,7 +166,10 @@ def _register(
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    created = client.create_model_version(name, saved.uri, run_id, model_id=saved.model_id)
+    created: ModelVersion = create_once(
+        lambda: next(iter(client.search_model_versions(f"run_id = '{run_id}'")), None),
+        lambda: client.create_model_version(name, saved.uri, run_id, model_id=saved.model_id),
+    )
     version = str(created.version)
     if alias is not None:
         client.set_registered_model_alias(name, alias, version)
