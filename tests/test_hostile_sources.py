@@ -128,7 +128,8 @@ PATHS = (
 def test_a_path_is_taken_as_it_is_written(tmp_path, monkeypatch, path):
     """Nothing is decoded or folded: only `..` that the monitor's author wrote leads up.
 
-    A link in a folder never leads out of it, whoever made it; each end is an error of ours.
+    A link is followed where the author names it, and never where a folder is searched; each end
+    is an error of ours.
     """
     home = tmp_path / "home"
     (home / "inside").mkdir(parents=True)
