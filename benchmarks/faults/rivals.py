@@ -4,7 +4,8 @@ Fixed before the full runs. A round of promoters is won by exactly one of four, 
 refused in words, and the alias is what the record says. Workers on one window leave one run, one
 version and one outcome. A frozen worker whose window was taken to its end by another one writes
 no more to the run, the version or the alias; frozen between a check and its write, it may finish
-that one write, and then either nothing is wrong or the record of decisions reports it.
+that one write. Who was frozen while it opened the run begins its try when it wakes up, as every
+repetition does. In the end there is one outcome, and nothing of it has changed.
 """
 
 from collections import Counter

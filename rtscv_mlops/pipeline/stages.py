@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -170,13 +171,14 @@ def open_window_run(
         latest = max(before, key=lambda run: run.ended.timestamp() if run.ended else 0.0)
         named[tags.RERUN_OF] = latest.run_id
     run = registry.open_run(client, model, facts.key, named)
-    if run.is_complete:
-        return run
-    # A run that is tried again may have been made before there was a champion.
-    run.set_tags(named)
-    run.reopen()
+    # A run that is tried again may have been made before there was a champion. One who was held up
+    # in between may find that another one has completed it.
+    for begin in (partial(run.set_tags, named), run.reopen):
+        if run.is_complete:
+            return run
+        begin()
     # Last, so that one of two who open it at once goes on: who took over last stops nowhere here.
-    return run.take_over()
+    return run if run.is_complete else run.take_over()
 
 
 def rectify_window(taken: Taken) -> Rectification:
