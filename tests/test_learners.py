@@ -66,7 +66,7 @@ def test_scikit_learn_s_classifiers(name, mode):
 )
 def test_the_estimator_as_its_own_gate(estimator):
     """Decision values, probabilities or bare answers: each will do as scores of the gate."""
-    X, y, window, truth = new_blob(n_new=60)
+    X, y, window, truth = new_blob(n_new=120)
 
     model = RTSCVClassifier(estimator, gate="estimator").fit(X, y, window)
 

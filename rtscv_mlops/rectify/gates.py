@@ -15,10 +15,12 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from sklearn.base import clone
-from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from rtscv_mlops.rectify.rows import Numbers, count, take
+
+TRIMMED = 0.01
+"""Share of known rows at either end that a column's spread is measured without."""
 
 CHUNK = 20_000
 """Rows scored at once: memory is bounded by this, however large the window is."""
@@ -169,14 +171,12 @@ class KernelGate:
         """
         picked = rng.permutation(len(classes))[: self.TRIAL_ROWS]
         trial, hot = numbers[classes[picked]], np.eye(labels.max() + 1)[labels[picked]]
-        # All rows alike: scales that only known rows were measured for make a rare value of theirs
-        # less odd than one of the window's.
-        scaler = StandardScaler().fit(numbers)
-        self._centre = scaler.mean_.astype(np.float32)
-        overall = np.full_like(scaler.scale_, np.sqrt(np.mean(scaler.var_)) or 1.0)
+        self._centre, scale_of_each = _measure(numbers, classes)
+        overall = np.full_like(scale_of_each, np.sqrt(np.mean(scale_of_each**2)) or 1.0)
+        scale_of_each = np.where(scale_of_each > 0, scale_of_each, 1.0)
         size = min(len(trial) // 2, self.TRIAL_LANDMARKS)
         best = np.inf
-        for scale in (scaler.scale_, overall):
+        for scale in (scale_of_each, overall):
             for spread in self.SPREADS:
                 divisor = (scale * np.sqrt(len(scale) / spread)).astype(np.float32)
                 scaled = _squash((trial - self._centre) / divisor)
@@ -188,6 +188,18 @@ class KernelGate:
                         self._spread, self._ridge = divisor, ridge
         gain = _trial_loss(kept[:, : size // 2], hot, self._ridge) / best
         return size if gain < 1.05 else 2 * size if gain < 1.12 else None
+
+
+def _measure(numbers: NDArray, classes: NDArray) -> tuple[NDArray, NDArray]:
+    """Return the middle and the spread of each column in the known rows, but for their outliers.
+
+    An outlier would widen its own column, and so be less odd than the same value in a window. Where
+    hardly any known row differs from the others, all rows are measured, those of the window too.
+    """
+    low, high = np.quantile(numbers[classes], [TRIMMED, 1 - TRIMMED], axis=0)
+    known = np.clip(numbers[classes], low, high)
+    spread = known.std(axis=0)
+    return known.mean(axis=0), np.where(spread > 0, spread, numbers.std(axis=0))
 
 
 def _squash(scaled: NDArray) -> NDArray:
