@@ -266,7 +266,8 @@ def _moved(ledger: Ledger, alias: str, records: list[Record]) -> Record:
     done = _carry_out_last_move(ledger, alias)
     if done.number != ours.number:
         raise ReviewError(
-            f"The champion of {ledger.model!r} has moved since: {done}. Nothing was changed.",
+            f"The champion of {ledger.model!r} has moved since: {done}. Your own move is in the "
+            "record before that one, and was not put back.",
             code="stale",
         )
     return ours
