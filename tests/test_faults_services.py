@@ -89,9 +89,8 @@ def test_an_outage_is_outlasted_or_told(world, cause):
 
 
 def test_windows_end_once_while_requests_fail(world, monkeypatch):
-    """The short soak: one request in twenty fails, each window ends once, nothing piles up."""
+    """The short soak: one request in a hundred fails, each window ends once, nothing piles up."""
     monkeypatch.setattr(soak, "PAUSE", 0.0)
-    monkeypatch.setattr(soak, "FAULTS", 0.05)
     trial = world.trial(soak.RandomlyLossyProxy(world.server.address).address)
     notes = world.folder / "notes.jsonl"
 
