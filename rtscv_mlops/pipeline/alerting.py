@@ -125,7 +125,8 @@ def _is_ours_to_send(
     """
     while alert_is_owed(run):
         mine = f"{datetime.now(UTC).isoformat()} {uuid.uuid4().hex}"
-        held = registry.claim(client, model, f"alert.{key}.{tried}", mine)
+        # A key that came to nothing is given on to another run, whose alert is another one.
+        held = registry.claim(client, model, f"alert.{key}.{run.run_id}.{tried}", mine)
         if held == mine:
             return alert_is_owed(run)
         _wait_for_rival(run, datetime.fromisoformat(held.split()[0]) + PATIENCE)
