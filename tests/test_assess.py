@@ -52,7 +52,7 @@ def test_card_says_what_the_champion_made_of_the_rows(found):
     """A card has size and share, what the champion called its rows, and how sure it was."""
     known, champion, model, window, truth = found
 
-    card, *_ = make_cards(model, champion, known, window, columns=list(window.columns), exemplars=2)
+    (card,) = make_cards(model, champion, known, window, columns=list(window.columns), exemplars=2)
 
     rows = model.clusters_[0].rows
     called = champion.predict(window.iloc[rows])
@@ -70,7 +70,7 @@ def test_card_names_the_features_that_tell_rows_apart(found):
     """Colour, height and weight are what makes a ring no bolt; width is not among the first."""
     known, champion, model, window, _ = found
 
-    card, *_ = make_cards(model, champion, known, window, columns=list(window.columns), exemplars=2)
+    (card,) = make_cards(model, champion, known, window, columns=list(window.columns), exemplars=2)
 
     told = {feature.name: feature for feature in card.features}
     assert {"height", "weight", "colour"} <= set(told)
@@ -83,7 +83,7 @@ def test_card_shows_allowed_columns_only(found):
     """A column that may not leave the source is in no exemplar and no feature."""
     known, champion, model, window, _ = found
 
-    card, *_ = make_cards(model, champion, known, window, columns=["width"], exemplars=3)
+    (card,) = make_cards(model, champion, known, window, columns=["width"], exemplars=3)
 
     assert len(card.exemplars) == 3
     assert all(set(row) == {"width"} for row in card.exemplars)
@@ -98,7 +98,7 @@ def test_card_without_probabilities_has_no_confidence(found):
         def predict(self, rows):
             return np.full(len(rows), "bolt")
 
-    card, *_ = make_cards(model, Blunt(), known, window, columns=[], exemplars=2)
+    (card,) = make_cards(model, Blunt(), known, window, columns=[], exemplars=2)
 
     assert card.confidence is None
     assert card.called == {"bolt": 1.0}
