@@ -69,7 +69,7 @@ class Record(Entry):
 
 def read_records(ledger: Ledger) -> list[Record]:
     """Return every record, oldest first."""
-    return [_parse(number, text) for number, text in _texts(ledger).items()]
+    return [_parse(number, text) for number, text in _texts(ledger.claims()).items()]
 
 
 def append(ledger: Ledger, propose: Callable[[list[Record]], Entry | None]) -> list[Record]:
@@ -117,9 +117,10 @@ def last_move(records: list[Record]) -> Record | None:
 
 def find_damage(ledger: Ledger) -> list[str]:
     """Check the chain and the copies; return a sentence for each record that does not fit."""
-    texts = _texts(ledger)
+    claims = ledger.claims()
+    texts = _texts(claims)
     damage = [f"Record {number} is gone." for number in _missing(texts)]
-    damage += [f"{name!r} in the ledger is no record of ours." for name in _foreign(ledger)]
+    damage += [f"{name!r} in the ledger is no record of ours." for name in _foreign(claims)]
     for number, text in texts.items():
         before = texts.get(number - 1)
         try:
@@ -132,18 +133,16 @@ def find_damage(ledger: Ledger) -> list[str]:
     return damage + _damaged_copies(ledger, texts)
 
 
-def _texts(ledger: Ledger) -> dict[int, str]:
+def _texts(claims: Mapping[str, str]) -> dict[int, str]:
     numbered = {
-        int(name.removeprefix(PREFIX)): text
-        for name, text in ledger.claims().items()
-        if _is_ours(name)
+        int(name.removeprefix(PREFIX)): text for name, text in claims.items() if _is_ours(name)
     }
     return dict(sorted(numbered.items()))
 
 
-def _foreign(ledger: Ledger) -> list[str]:
+def _foreign(claims: Mapping[str, str]) -> list[str]:
     """Return what is named like a record, but not as we name them."""
-    return [name for name in ledger.claims() if name.startswith(PREFIX) and not _is_ours(name)]
+    return [name for name in claims if name.startswith(PREFIX) and not _is_ours(name)]
 
 
 def _is_ours(name: str) -> bool:
