@@ -58,6 +58,7 @@ WITHOUT_US = (
     "For comparison, without our layer (read the alias, compare, set it): more than one promoter "
     "believes to have won in {several} of {rounds} rounds."
 )
+OVERTAKEN = "Your own move is in the record"
 WORKERS = 8
 REPEATS_QUIET, REPEATS_NEW, REPEATS_MANY = 15, 10, 3
 """On each database: quiet windows, windows with something new, and eight windows at once."""
@@ -156,13 +157,15 @@ def judge_round(given: Round, told: list[Told]) -> list[str]:
     """Return what is wrong: more or fewer winners, no clear refusal, or a record that differs."""
     client, model = given.trial.world.client, given.trial.model
     found = [str(each) for each in told if not each.won and not each.refused]
-    won = [each for each in told if each.won]
+    won = sum(each.won for each in told)
     history = registry.history(client, model)
     moves = [record for record in history.records if record.kind in MOVES]
     new = [move for move in moves if datetime.fromisoformat(move.at) >= given.began]
-    # A promotion, a rollback and a promotion may follow one another; two promotions may not.
-    if len(won) != max(1, len(new)) or (given.kind != "rollback" and len(new) > 1):
-        found.append(f"{len(won)} winners, {len(new)} moves: {', '.join(map(str, told))}")
+    # A promotion, a rollback and a promotion may follow one another; two promotions may not. Who
+    # moved the champion and was overtaken before the alias was set must be told both.
+    overtaken = sum(OVERTAKEN in each.sentence for each in told)
+    if won + overtaken != max(1, len(new)) or (given.kind != "rollback" and len(new) > 1):
+        found.append(f"{won} winners, {len(new)} moves: {', '.join(map(str, told))}")
     champion = given.champion
     for move in new:
         if move.details["from"] != champion:
