@@ -41,6 +41,8 @@ class DriftFacts(Facts):
     columns: tuple[ColumnDrift, ...] = ()
     window_rows: int = 0
     reference_rows: int = 0
+    tested_rows: int = 0
+    """Rows of the window that tests saw, where distances are of more."""
 
     @property
     def drifted(self) -> int:
@@ -204,7 +206,8 @@ class WindowFacts(Facts):
 class Evidence:
     """The rows and scores behind the facts, as far as a report may draw them; never stored whole.
 
-    `window` and `reference` have the same columns; `unknown` marks rows of the window. Scores are
+    `window` and `reference` have the same columns, each spread as in all rows where those are more
+    than are looked at one by one. `unknown` marks the rows that were looked at. Scores are
     in [0, 1], made by models that had not seen the row, and 0.5 is where extraction began. Points
     are a projection to the plane of some reference rows (`reference_points`, with `point_labels`)
     and of all window rows.
@@ -218,3 +221,5 @@ class Evidence:
     window_points: "NDArray[Any]"
     reference_points: "NDArray[Any]"
     point_labels: "NDArray[Any]"
+    counted: tuple[int, int] = (0, 0)
+    """Rows that `window` and `reference` stand for; 0 if for no more than they have."""

@@ -200,6 +200,28 @@ def test_columns_that_may_not_be_shown_are_not(tmp_path):
         assert "veins" not in text
 
 
+@pytest.mark.parametrize(
+    ("method", "tested"), [("wasserstein", 0), ("ks", 100)], ids=["distance", "test"]
+)
+def test_drift_is_of_all_rows(tmp_path, method, tested):
+    """Few rows stand for a large window, to the distance that all rows have; tests see few."""
+    drift = f"drift:\n  max_rows: 100\n  num_method: {method}\n"
+    places = {"every": "", "few": drift}
+    every, few = (
+        pipeline.run_window(
+            deployed(tmp_path / name).monitor(more=more), Interval.day(MOVED)
+        ).facts.drift
+        for name, more in places.items()
+    )
+
+    assert (few.window_rows, few.reference_rows) == (every.window_rows, every.reference_rows)
+    assert few.window_rows > 100
+    assert few.tested_rows == tested
+    if method == "wasserstein":
+        found, expected = ({one.name: one.score for one in facts.columns} for facts in (few, every))
+        assert found == pytest.approx(expected, rel=0.05, abs=0.01)
+
+
 # -- the challenger
 
 

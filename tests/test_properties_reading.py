@@ -309,11 +309,11 @@ def test_the_key_does_not_depend_on_files(tmp_path_factory, rows, shuffle, parts
 def test_every_row_is_as_likely_to_be_drawn(rows, size, seed):
     """Over many seeds no row is drawn more often than chance lets it be."""
     assume(size < rows)
-    frame = pd.DataFrame({"number": np.arange(rows)})
+    batch = pa.record_batch({"number": np.arange(rows)})
     seeds, drawn = 200, np.zeros(rows)
     for at in range(seeds):
         sketch = Sketch(size, seed + at)
-        sketch.add(frame)
+        sketch.add(batch)
         drawn[sketch.sample()["number"]] += 1
 
     share = size / rows
@@ -327,6 +327,6 @@ def test_copies_are_counted_exactly_in_small_windows(numbers, size):
     """Where all rows are kept, those that repeat another are counted, none more and none less."""
     assume(size >= len(set(numbers)))
     sketch = Sketch(size, 0)
-    sketch.add(pd.DataFrame({"number": numbers}))
+    sketch.add(pa.record_batch({"number": numbers}))
 
     assert sketch.copies() == len(numbers) - len(set(numbers))

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
@@ -12,8 +13,8 @@ from scipy import stats
 from rtscv_mlops.sources.sampling import Sketch
 
 
-def stream(numbers) -> pd.DataFrame:
-    return pd.DataFrame({"number": pd.array(numbers, dtype="Int64")})
+def stream(numbers) -> pa.RecordBatch:
+    return pa.record_batch({"number": pa.array(numbers, pa.int64())})
 
 
 def sketched(pieces, size, seed=0) -> Sketch:

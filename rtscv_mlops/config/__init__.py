@@ -6,6 +6,7 @@ Knows names, defaults and limits; knows nothing of the worlds that the settings 
 from rtscv_mlops.config.loading import load_monitor, load_monitors, monitor_files, read_monitors
 from rtscv_mlops.config.published import SCHEMA_FILE, monitor_schema, schema_text
 from rtscv_mlops.config.settings import (
+    DISTANCES,
     AirflowSettings,
     AlertSettings,
     BaselineSettings,
@@ -29,6 +30,7 @@ from rtscv_mlops.config.tables import (
 from rtscv_mlops.config.template import monitor_template
 
 __all__ = [
+    "DISTANCES",
     "SCHEMA_FILE",
     "AirflowSettings",
     "AlertSettings",

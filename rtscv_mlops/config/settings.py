@@ -160,6 +160,10 @@ class CanarySettings(Settings):
     )
 
 
+DISTANCES = {"wasserstein", "jensenshannon", "psi", "kl_div", "hellinger", "ed"}
+"""Drift measures that grow with the distance; the others are tests, whose outcome depends on n."""
+
+
 class DriftSettings(Settings):
     """How Evidently compares columns."""
 
@@ -183,7 +187,15 @@ class DriftSettings(Settings):
     )
     cat_threshold: float = Field(default=0.1, gt=0, description="Its threshold.")
     max_columns: int = Field(default=60, ge=1, description="Columns shown, most drifted first.")
-    max_rows: int = Field(default=10_000, ge=100, description="Rows a side that Evidently sees.")
+    max_rows: int = Field(
+        default=10_000,
+        ge=100,
+        description="Rows a side that Evidently sees; for distances, these stand for all rows.",
+    )
+
+    def is_distance(self, kind: str) -> bool:
+        """Tell whether a kind of column is measured by a distance, and not by a test."""
+        return (self.num_method if kind == "number" else self.cat_method) in DISTANCES
 
 
 class Email(Settings):

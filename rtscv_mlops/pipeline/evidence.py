@@ -5,6 +5,8 @@ removed once it is drawn.
 """
 
 import logging
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,11 +14,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rtscv_mlops.config import Monitor
+from rtscv_mlops.config import DriftSettings, Monitor
 from rtscv_mlops.errors import ServiceError
 from rtscv_mlops.facts import Evidence
 from rtscv_mlops.pipeline.rectification import Rectification, shown_columns
 from rtscv_mlops.registry import WindowRun
+from rtscv_mlops.sources import Profile, condense_rows
+from rtscv_mlops.window import Column, Window
 
 UNKNOWNS, SCORES = "unknowns.parquet", "evidence.npz"
 HANDED_OVER = "handed_over"
@@ -29,9 +33,42 @@ ARRAYS = (
     "window_points",
     "reference_points",
     "point_labels",
+    "counted",
 )
 
 log = logging.getLogger(__name__)
+
+
+def of_all_rows(
+    evidence: Evidence,
+    drift: DriftSettings,
+    window: Window,
+    known: pd.DataFrame,
+    profile: Profile,
+    columns: Sequence[Column],
+) -> Evidence:
+    """Return the evidence with columns that are spread as all rows are, known and served.
+
+    Only distances are measured on them: a test counts rows, and sees some that were really served.
+    """
+    most = drift.max_rows
+    if max(window.rows, len(known)) <= most:
+        return evidence
+    sides = (
+        (evidence.window, profile.condense(window.sample, most)),
+        (evidence.reference, condense_rows(known, columns, most)),
+    )
+    by_distance = [
+        column.name
+        for column in columns
+        if column.name in evidence.window
+        and drift.is_distance("number" if column.kind in ("float", "integer") else "category")
+    ]
+    served, taught = (
+        rows.head(most).reset_index(drop=True).assign(**condensed[by_distance])
+        for rows, condensed in sides
+    )
+    return replace(evidence, window=served, reference=taught, counted=(window.rows, len(known)))
 
 
 def write_rows(run: WindowRun, monitor: Monitor, sample: pd.DataFrame, done: Rectification) -> None:
@@ -92,6 +129,7 @@ def take_over(run: WindowRun) -> Evidence | None:
         held: dict[str, Any] = {name: pd.read_parquet(rows / f"{name}.parquet") for name in TABLES}
         with np.load(run.download(SCORES, folder)) as scores:
             held |= {name: scores[name] for name in ARRAYS}
+    held["counted"] = tuple(held["counted"].tolist())
     return Evidence(**held)
 
 

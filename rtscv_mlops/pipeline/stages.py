@@ -20,17 +20,17 @@ from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import NotAssessed
 from rtscv_mlops.facts import NOT_ASSESSED, Evidence, WindowFacts
 from rtscv_mlops.pipeline import baseline
-from rtscv_mlops.pipeline.baseline import disagreement, find_baseline
-from rtscv_mlops.pipeline.evidence import write_rows
+from rtscv_mlops.pipeline.baseline import Baseline, disagreement, find_baseline
+from rtscv_mlops.pipeline.evidence import of_all_rows, write_rows
 from rtscv_mlops.pipeline.oddities import volume_jump
 from rtscv_mlops.pipeline.rectification import Rectification, Training, rectify, shown_columns
 from rtscv_mlops.pipeline.training import find_training
 from rtscv_mlops.registry import Champion, MlflowClient, RunSummary, WindowRun, tags
 from rtscv_mlops.review import counted, describe, markdown, one_line
-from rtscv_mlops.sources import read_window
+from rtscv_mlops.sources import Profile, read_window
 from rtscv_mlops.window import Interval, Window
 
-ALGORITHM = 2
+ALGORITHM = 3
 """Raised when the same window, champion and settings would give another result than before."""
 
 VERDICT, CLUSTERS, REPORT, PLOTS = "verdict.json", "clusters.json", "report.html", "plots"
@@ -59,12 +59,18 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A window that was taken: its rows, the champion that served it, the run it is written to."""
+    """A window that was taken: its rows, what they are compared with, the run it is written to.
+
+    `profile` has the spread of all rows, of which `window` is a sample.
+    """
 
     monitor: Monitor
     client: MlflowClient
     champion: Champion
+    training: Training
+    null: Baseline
     window: Window
+    profile: Profile
     run: WindowRun
     facts: WindowFacts
 
@@ -79,6 +85,10 @@ def take_window(monitor: Monitor, interval: Interval, progress: Progress | None 
             f"Run it after {interval.end:%Y-%m-%d %H:%M} UTC.",
         )
     champion = registry.load_champion(client, monitor.model)
+    training = find_training(monitor, client, champion)
+    null = find_baseline(monitor, client, champion, interval)
+    known = training.known.features if null.rows is None else null.rows
+    profile = Profile.on(known, champion.columns)
     settings = monitor.rectify
     window = read_window(
         monitor.source,
@@ -86,6 +96,7 @@ def take_window(monitor: Monitor, interval: Interval, progress: Progress | None 
         champion.columns,
         max_rows=settings.max_rows,
         seed=settings.seed,
+        profile=profile,
         progress=progress,
     )
     if window.rows < settings.min_rows:
@@ -107,7 +118,7 @@ def take_window(monitor: Monitor, interval: Interval, progress: Progress | None 
     )
     run = open_window_run(client, monitor, interval, facts)
     log.info("take_window: %s rows in %s, %s looked at", window.rows, interval, len(window.sample))
-    return Taken(monitor, client, champion, window, run, facts)
+    return Taken(monitor, client, champion, training, null, window, profile, run, facts)
 
 
 def window_key(monitor: Monitor, champion: Champion, window: Window) -> str:
@@ -184,9 +195,8 @@ def open_window_run(
 def rectify_window(taken: Taken) -> Rectification:
     """Run RTSCV, and write down what it showed; the verdict comes last."""
     monitor, champion, run = taken.monitor, taken.champion, taken.run
-    training = find_training(monitor, taken.client, champion)
-    null = find_baseline(monitor, taken.client, champion, taken.window.interval)
-    _log_inputs(taken, training)
+    training, null = taken.training, taken.null
+    _log_inputs(taken)
     changed = _log_settings(taken)
     estimator = registry.as_estimator(champion, monitor.model.fit)
     done = rectify(
@@ -200,7 +210,8 @@ def rectify_window(taken: Taken) -> Rectification:
         *volume_jump(taken.window.rows, _usual_rows(taken)),
         *done.facts.findings,
     )
-    done = replace(done, facts=done.facts.model_copy(update={"findings": findings}))
+    facts = done.facts.model_copy(update={"findings": findings})
+    done = replace(done, facts=facts, evidence=_of_all_rows(taken, done.evidence))
     write_rows(run, monitor, taken.window.sample, done)
     if done.challenger is not None:
         example = training.known.features.head(5)
@@ -214,6 +225,13 @@ def rectify_window(taken: Taken) -> Rectification:
     write_facts(run, done.facts)
     log.info("rectify_window: %s", one_line(done.facts))
     return done
+
+
+def _of_all_rows(taken: Taken, evidence: Evidence) -> Evidence:
+    """Let the columns that are compared stand for all rows, where those were not all looked at."""
+    columns, null = taken.champion.columns, taken.null.rows
+    known = taken.training.known.features if null is None else null
+    return of_all_rows(evidence, taken.monitor.drift, taken.window, known, taken.profile, columns)
 
 
 def _keep_fitted_on(taken: Taken, training: Training, done: Rectification) -> Rectification:
@@ -252,8 +270,8 @@ def _log_settings(taken: Taken) -> tuple[str, ...]:
     )
 
 
-def _log_inputs(taken: Taken, training: Training) -> None:
-    source, window = taken.monitor.source, taken.window
+def _log_inputs(taken: Taken) -> None:
+    source, window, training = taken.monitor.source, taken.window, taken.training
     taken.run.log_dataset(
         "window",
         "deployment",
@@ -314,7 +332,9 @@ def write_report(
     """Compare the columns, and write the page for people; return the facts with the drift."""
     from rtscv_mlops import report  # Evidently takes seconds to load, and only this needs it.
 
-    drift = report.compare_columns(evidence.window, evidence.reference, monitor.drift)
+    drift = report.compare_columns(
+        evidence.window, evidence.reference, monitor.drift, evidence.counted
+    )
     facts = facts.model_copy(update={"drift": drift})
     write_facts(run, facts)
     with TemporaryDirectory() as folder:

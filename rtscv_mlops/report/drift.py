@@ -19,7 +19,7 @@ from evidently.legacy.calculations.stattests.registry import get_registered_stat
 from evidently.legacy.core import ColumnType
 from pandas.api import types
 
-from rtscv_mlops.config import DriftSettings
+from rtscv_mlops.config import DISTANCES, DriftSettings
 from rtscv_mlops.facts import ColumnDrift, DriftFacts
 
 Kind = Literal["number", "category"]
@@ -27,9 +27,6 @@ Kind = Literal["number", "category"]
 SAMPLE_SEED = 0
 MAX_CATEGORIES = 100
 """More different values than this, and than half the larger side's rows, are free text."""
-
-DISTANCES = {"wasserstein", "jensenshannon", "psi", "kl_div", "hellinger"}
-"""Measures that grow with the distance; of few rows they are never 0, however alike the sides."""
 
 ENOUGH_ROWS = 5_000
 """From here on chance stays well below any threshold that makes sense."""
@@ -74,10 +71,14 @@ class _Values:
 
 
 def compare_columns(
-    window: pd.DataFrame, reference: pd.DataFrame, settings: DriftSettings
+    window: pd.DataFrame,
+    reference: pd.DataFrame,
+    settings: DriftSettings,
+    counted: tuple[int, int] = (0, 0),
 ) -> DriftFacts:
     """Return how far each column moved, most drifted first.
 
+    `counted` says how many rows the two tables stand for, where those are more than they have.
     Only numbers are computed: Evidently's presets build figures for each column, which costs
     twenty times as much.
     """
@@ -89,9 +90,17 @@ def compare_columns(
     return DriftFacts(
         share=sum(column.drifted for column in compared) / len(compared) if compared else None,
         columns=tuple(sorted(columns, key=_rank)),
-        window_rows=len(served.frame),
-        reference_rows=len(known.frame),
+        window_rows=max(len(served.frame), counted[0]),
+        reference_rows=max(len(known.frame), counted[1]),
+        tested_rows=_tested_rows(columns, served, settings, counted[0]),
     )
+
+
+def _tested_rows(
+    columns: list[ColumnDrift], served: _Side, settings: DriftSettings, counted: int
+) -> int:
+    is_tested = any(column.method and not settings.is_distance(column.kind) for column in columns)
+    return len(served.frame) if is_tested and counted > len(served.frame) else 0
 
 
 def strength(column: ColumnDrift) -> float:
@@ -153,6 +162,7 @@ def _beyond_chance(
 ) -> _Measure:
     """Return the measure with a threshold that chance alone does not reach.
 
+    A distance of few rows is never 0, however alike the sides.
     Windows as large as this one, drawn from the reference itself, show what chance does.
     """
     if measure.test.name not in DISTANCES or min(len(known), n_window) >= ENOUGH_ROWS:

@@ -241,6 +241,8 @@ def _drift_text(facts: DriftFacts) -> str:
     )
     if methods := _methods(facts):
         text += f" Measured by {markdown(methods)}."
+    if facts.tested_rows:
+        text += f" Tests saw {facts.tested_rows:,} rows of the window, distances all of them."
     if min(facts.window_rows, facts.reference_rows) < ENOUGH_ROWS:
         text += " Where so few rows may differ as much by chance, the threshold is raised."
     return text

@@ -5,10 +5,11 @@ Knows paths and filesystems; knows nothing of what files hold.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -34,6 +35,7 @@ SUFFIXES = {
 }
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".rar", ".bz2", ".xz")
 BLOCK = 1 << 20
+END = 1 << 16
 
 
 class BadFile(WindowError):
@@ -123,23 +125,35 @@ def find_files(settings: TableSettings) -> Found:
 
 
 def without_repeats(files: Iterable[File]) -> Found:
-    """Leave out files that hold the same bytes as another; only equal sizes are compared."""
-    alike: dict[tuple[object, ...], list[File]] = defaultdict(list)
-    for file in files:
-        alike[file.size, tuple(file.partitions.items())].append(file)
+    """Leave out files that hold the same bytes as another.
+
+    Only files of one size are compared, and most of those differ at the end already, where Parquet
+    has its statistics.
+    """
     kept: list[File] = []
     repeats: list[File] = []
-    for group in alike.values():
-        seen: set[str] = set()
-        for file in group:
-            mark = _content(file) if len(group) > 1 and file.size else file.path
-            (repeats if mark in seen else kept).append(file)
-            seen.add(mark)
+    for alike in _grouped(files, lambda file: (file.size, *file.partitions.items())):
+        for same_end in _grouped(alike, partial(_content, last=END)):
+            for same in _grouped(same_end, _content):
+                kept.append(same[0])
+                repeats += same[1:]
     finding = (
         f"Left out {count(len(repeats), 'file')}, the same byte for byte as another: "
         f"{listed([file.below for file in repeats], 3)}."
     )
     return Found(tuple(sorted(kept, key=lambda file: file.path)), (finding,) if repeats else ())
+
+
+def _grouped(files: Iterable[File], mark: Callable[[File], object]) -> Iterable[list[File]]:
+    """Return the files by a mark; one file alone is not looked at."""
+    listed = list(files)
+    if len(listed) == 1:
+        return [listed]
+    groups: dict[object, list[File]] = defaultdict(list)
+    for file in listed:
+        # Empty files are damaged, and not copies of each other.
+        groups[mark(file) if file.size else file.path].append(file)
+    return groups.values()
 
 
 def _open(address: str, settings: TableSettings) -> tuple[Any, str]:
@@ -255,9 +269,11 @@ def _check_inside(files: list[File], root: Path) -> None:
         )
 
 
-def _content(file: File) -> str:
+def _content(file: File, last: int | None = None) -> str:
+    """Return a name for the bytes of a file, or for the last of them."""
     digest = hashlib.blake2b(digest_size=16)
     with reaching(file.name), file.filesystem.open(file.path, "rb") as stream:
+        stream.seek(0 if last is None else max(0, file.size - last))
         while block := stream.read(BLOCK):
             digest.update(block)
     return digest.hexdigest()

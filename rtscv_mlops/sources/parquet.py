@@ -15,6 +15,7 @@ from fsspec.implementations.local import LocalFileSystem
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from rtscv_mlops.errors import ServiceError
+from rtscv_mlops.sources.columns import family
 from rtscv_mlops.sources.files import BadFile, File, modified, reaching
 
 MAGIC, ENCRYPTED = b"PAR1", b"PARE"
@@ -26,7 +27,7 @@ BATCH_VALUES = 2_000_000
 
 def batch_rows(columns: int) -> int:
     """Return how many rows of so many columns make a batch of moderate size."""
-    return max(1_024, min(65_536, BATCH_VALUES // max(1, columns)))
+    return max(1_024, min(32_768, BATCH_VALUES // max(1, columns)))
 
 
 def open_parquet(file: File) -> ds.Fragment:
@@ -42,7 +43,7 @@ def open_parquet(file: File) -> ds.Fragment:
 def parquet_batches(
     file: File, fragment: ds.Fragment, names: Sequence[str], condition: Any
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that meet a condition, in memory for one batch.
+    """Yield the rows of all groups in which some may meet a condition, in memory for one batch.
 
     Not by the fragment's own batches: those are cut from whole row groups, and a group of a few
     kilobytes may unpack to more than there is memory.
@@ -55,6 +56,7 @@ def parquet_batches(
             buffer_size=1 << 20,
             pre_buffer=False,
             page_checksum_verification=True,
+            read_dictionary=_texts(fragment.physical_schema, names),
         )
         with opened:
             for batch in opened.iter_batches(
@@ -64,14 +66,11 @@ def parquet_batches(
                 use_threads=False,
             ):
                 batch.validate(full=True)  # text may be none, and lengths may be negative
-                yield from _meeting(condition, batch)
+                yield batch
 
 
-def _meeting(condition: Any, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    if condition is None:
-        yield batch
-    else:
-        yield from pa.Table.from_batches([batch]).filter(condition).to_batches()
+def _texts(schema: pa.Schema, names: Sequence[str]) -> list[str]:
+    return [name for name in names if family(schema.field(name).type) == "text"]
 
 
 def check_statistics(file: File, name: str) -> None:

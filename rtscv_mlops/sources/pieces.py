@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
 
 from rtscv_mlops.config import TableSettings
 from rtscv_mlops.sources.budget import Budget
-from rtscv_mlops.sources.columns import Field, Types, check_names, present
+from rtscv_mlops.sources.columns import Field, Types, check_names, family, present
 from rtscv_mlops.sources.database import Relation, relation_batches
 from rtscv_mlops.sources.delimited import csv_batches, csv_header, header_hint
 from rtscv_mlops.sources.files import File
@@ -93,5 +95,14 @@ def _constants(file: File, names: Sequence[str]) -> dict[str, str | None]:
 
 def _metered(batches: Batches, budget: Budget) -> Batches:
     for batch in batches:
-        budget.spend(batch.nbytes)
+        budget.spend(sum(_unpacked(column) for column in batch.columns))
         yield batch
+
+
+def _unpacked(column: pa.Array) -> int:
+    """Return the bytes of a column, texts counted as often as a dictionary lets them be named."""
+    size: int = column.nbytes
+    if kinds.is_dictionary(column.type) and family(column.type) == "text":
+        lengths = pc.fill_null(pc.binary_length(column.dictionary), 0).to_numpy()
+        size += int(lengths[column.indices.drop_null().to_numpy()].sum(dtype="int64"))
+    return size

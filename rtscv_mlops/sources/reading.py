@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rtscv_mlops.config import TableSettings
 from rtscv_mlops.errors import WindowError
@@ -18,10 +19,11 @@ from rtscv_mlops.sources.columns import NATURAL, TIME, Field, check_alike
 from rtscv_mlops.sources.database import open_relation
 from rtscv_mlops.sources.files import File, find_files, without_repeats
 from rtscv_mlops.sources.pieces import Piece, open_file, open_rows
+from rtscv_mlops.sources.profile import Profile
 from rtscv_mlops.sources.relevance import LeftOut, may_matter
 from rtscv_mlops.sources.sampling import Sketch
 from rtscv_mlops.sources.times import Span, partition_is_over, place_rows
-from rtscv_mlops.sources.values import STORED, TARGETS, Reading, as_text, conform, from_text, plain
+from rtscv_mlops.sources.values import TARGETS, Reading, as_text, conform, from_text, plain
 from rtscv_mlops.sources.wording import count, listed
 
 # Errors that say nothing about one file: settings, rights or the whole source are at fault.
@@ -39,9 +41,9 @@ class Traits:
 
 @dataclass(slots=True)
 class Reader:
-    """Reads every piece of a source into a sketch, and remembers what was odd.
+    """Reads every piece of a source into a sketch and a profile, and remembers what was odd.
 
-    `keep` may drop rows of a frame before they count. `first` is the first piece with rows of the
+    `keep` may drop rows of a batch before they count. `first` is the first piece with rows of the
     span; others must match it. A file that cannot be used matters only if it may have such rows.
     """
 
@@ -50,7 +52,8 @@ class Reader:
     sketch: Sketch
     span: Span | None = None
     progress: Callable[[int], None] | None = None
-    keep: Callable[[pd.DataFrame], pd.DataFrame] | None = None
+    keep: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+    profile: Profile | None = None
     first: Piece | None = None
     findings: list[str] = field(default_factory=list)
     budget: Budget = field(default_factory=Budget)
@@ -114,14 +117,18 @@ class Reader:
     def _absorb(self, piece: Piece) -> None:
         names = dict.fromkeys(field.name for field in piece.fields(self.fields))
         self._compare(piece)
-        part = self.sketch.part()
+        part, profile = self.sketch.part(), self.profile and self.profile.part()
         for batch in piece.read([name for name in names if name not in piece.constants]):
-            frame = self._frame(batch, piece)
-            if len(frame):
-                part.add(frame)
+            rows = self._rows(batch, piece)
+            if rows is not None and len(rows):
+                part.add(rows)
+                if profile is not None:
+                    profile.add(rows)
             if self.progress is not None:
                 self.progress(self.sketch.rows + part.rows)
         self.sketch.merge(part)
+        if self.profile is not None and profile is not None:
+            self.profile.merge(profile)
         if self.first is None and (self.span is None or part.rows):
             self.first = piece
 
@@ -131,21 +138,22 @@ class Reader:
             places = self.first.place, piece.place
             check_alike(self.first.types, piece.types, names, places)
 
-    def _frame(self, batch: pa.RecordBatch, piece: Piece) -> pd.DataFrame:
+    def _rows(self, batch: pa.RecordBatch, piece: Piece) -> pa.RecordBatch | None:
+        """Return the rows of the span, in the types asked for; None if there is none."""
         for name, value in piece.constants.items():
             batch = batch.append_column(name, pa.array([value] * len(batch), pa.string()))
         columns: dict[str, pa.Array] = {}
         if self.span is not None:
             batch, columns[TIME] = self._within(batch, self.span, piece.place)
             if len(batch) == 0:  # types of rows outside do not matter
-                return pd.DataFrame()
+                return None
         reading = Reading(piece.place, self.settings.csv.decimal, piece.untyped)
         found = dict(zip(batch.schema.names, batch.columns, strict=True))
         for wanted in self.fields:
             if wanted.slot != TIME:
                 columns |= self._converted(found.get(wanted.name), len(batch), wanted, reading)
-        frame = pa.table(columns).to_pandas(types_mapper=STORED.get)
-        return frame if self.keep is None else self.keep(frame)
+        rows = pa.RecordBatch.from_pydict(columns)
+        return rows if self.keep is None else self.keep(rows)
 
     def _within(
         self, batch: pa.RecordBatch, span: Span, place: str
@@ -153,8 +161,10 @@ class Reader:
         placed = place_rows(batch.column(span.column), span, place)
         self.traits.timeless += placed.without
         self.traits.offsets |= placed.offsets
-        moments = placed.moments.filter(placed.inside)
-        return batch.filter(placed.inside), moments.cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
+        moments = placed.moments
+        if not pc.all(placed.inside).as_py():
+            batch, moments = batch.filter(placed.inside), moments.filter(placed.inside)
+        return batch, moments.cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
 
     def _converted(
         self, column: pa.Array | None, rows: int, wanted: Field, reading: Reading

@@ -1,6 +1,6 @@
 """A uniform sample of a stream of rows in bounded memory, whatever their order.
 
-Knows frames; knows nothing of where they come from.
+Knows Arrow batches; knows nothing of where they come from.
 
 Each row has a hash of its content. The sketch keeps the smallest distinct hashes, as many as rows
 are asked for, with the number of times that each was seen. A hash that is among the smallest at
@@ -16,11 +16,13 @@ import hashlib
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
-Hashes = npt.NDArray[np.uint64]
-Counts = npt.NDArray[np.int64]
+from rtscv_mlops.sources.hashing import Hashes, mixed, row_hashes
+from rtscv_mlops.sources.values import STORED, decoded
+
+Counts = np.ndarray[tuple[int], np.dtype[np.int64]]
 LARGEST = np.uint64(2**64 - 1)
 BUCKETS = 2**14
 
@@ -38,7 +40,7 @@ class Sketch:
     rows: int = 0
     limit: np.uint64 = LARGEST
     sums: list[int] = field(default_factory=lambda: [0, 0])
-    pending: list[tuple[Hashes, Counts, pd.DataFrame]] = field(default_factory=list)
+    pending: list[tuple[Hashes, Counts, pa.Table]] = field(default_factory=list)
     waiting: int = 0
     buckets: Counts = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))
 
@@ -46,18 +48,22 @@ class Sketch:
         """Return an empty sketch for rows that may have to be forgotten again."""
         return Sketch(self.size, self.seed, self.apart, limit=self.limit)
 
-    def add(self, frame: pd.DataFrame) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
         """See more rows."""
-        named = frame.drop(columns=self.apart, errors="ignore") if self.apart else frame
-        content: Hashes = np.asarray(pd.util.hash_pandas_object(named, index=False), np.uint64)
-        self.rows += len(frame)
-        self._sum(int(content.sum(dtype=np.uint64)), int(_mixed(content, 0).sum(dtype=np.uint64)))
+        named = [name for name in batch.schema.names if name != self.apart]
+        content = row_hashes(batch.select(named))
+        self.rows += len(batch)
+        self._sum(int(content.sum(dtype=np.uint64)), int(mixed(content, 0).sum(dtype=np.uint64)))
         places = (content % np.uint64(BUCKETS)).astype(np.int64)
         self.buckets += np.bincount(places, minlength=BUCKETS)
-        hashes = _mixed(content, 1 + self.seed)
+        hashes = mixed(content, 1 + self.seed)
         near = np.flatnonzero(hashes <= self.limit)
         distinct, first, counts = np.unique(hashes[near], return_index=True, return_counts=True)
-        self._keep(distinct, counts.astype(np.int64), frame.iloc[near[first]])
+        if len(distinct):
+            # Batches name their texts by dictionaries of their own, which do not go together.
+            kept = [decoded(column.take(near[first])) for column in batch.columns]
+            rows = pa.Table.from_arrays(kept, batch.schema.names)
+            self._keep(distinct, counts.astype(np.int64), rows)
 
     def merge(self, part: "Sketch") -> None:
         """See all rows that a part has seen."""
@@ -71,11 +77,13 @@ class Sketch:
     def sample(self) -> pd.DataFrame:
         """Draw the sample, without replacement, in the order of the hashes."""
         self._compact()
-        _, counts, frame = self.pending[0]
+        _, counts, rows = self.pending[0]
         if counts.sum() > self.size:
             random = np.random.default_rng(self.seed)
             counts = random.multivariate_hypergeometric(counts, self.size, method="marginals")
-        return frame.iloc[np.repeat(np.arange(len(frame)), counts)].reset_index(drop=True)
+        drawn = rows.take(np.repeat(np.arange(len(rows)), counts))
+        frame: pd.DataFrame = drawn.to_pandas(types_mapper=STORED.get)
+        return frame
 
     def copies(self) -> int:
         """Count the rows that repeat another; an estimate where not all hashes were kept."""
@@ -101,16 +109,16 @@ class Sketch:
     def _sum(self, *more: int) -> None:
         self.sums = [(old + new) % 2**64 for old, new in zip(self.sums, more, strict=True)]
 
-    def _keep(self, hashes: Hashes, counts: Counts, frame: pd.DataFrame) -> None:
-        if len(hashes) == 0:
-            return
-        self.pending.append((hashes, counts, frame))
+    def _keep(self, hashes: Hashes, counts: Counts, rows: pa.Table) -> None:
+        self.pending.append((hashes, counts, rows))
         self.waiting += len(hashes)
         if self.waiting > 2 * self.size + 1_000:
             self._compact()
 
     def _compact(self) -> None:
-        hashes, counts, frames = zip(*self.pending, strict=True)
+        if len(self.pending) == 1 and self.waiting <= self.size:
+            return
+        hashes, counts, tables = zip(*self.pending, strict=True)
         every: Hashes = np.concatenate(hashes)
         distinct, first, where = np.unique(every, return_index=True, return_inverse=True)
         total = np.zeros(len(distinct), dtype=np.int64)
@@ -118,15 +126,6 @@ class Sketch:
         distinct, first, total = distinct[: self.size], first[: self.size], total[: self.size]
         if len(distinct) == self.size:
             self.limit = min(self.limit, distinct[-1])
-        frame = pd.concat(frames, ignore_index=True).iloc[first]
-        self.pending = [(distinct, total, frame)]
+        rows = pa.concat_tables(tables).take(first).combine_chunks()
+        self.pending = [(distinct, total, rows)]
         self.waiting = len(distinct)
-
-
-def _mixed(hashes: Hashes, key: int) -> Hashes:
-    """Shuffle the 64-bit numbers by a key: one to one, after splitmix64's finalizer."""
-    offset = np.uint64((key + 1) * 0x9E3779B97F4A7C15 % 2**64)
-    mixed = hashes + offset
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))

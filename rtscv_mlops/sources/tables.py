@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from rtscv_mlops.config import LabelSettings, ReferenceSettings
 from rtscv_mlops.errors import NotAssessed, TrainingDataError, WindowError
@@ -65,10 +67,11 @@ def read_labels(settings: LabelSettings, keys: pd.Series) -> pd.Series:
 
     Keys are compared as text, so that 7 in a database finds 7 in a CSV file.
     """
-    wanted = pd.Index(keys.dropna().astype(str).unique())
+    wanted = pa.array(keys.dropna().astype(str).unique(), pa.string())
 
-    def known(frame: pd.DataFrame) -> pd.DataFrame:
-        return frame[frame[KEY].isin(wanted) & frame[LABEL].notna()]
+    def known(rows: pa.RecordBatch) -> pa.RecordBatch:
+        asked = pc.is_in(rows.column(KEY), wanted)
+        return rows.filter(pc.and_(asked, rows.column(LABEL).is_valid()))
 
     fields = [Field(KEY, settings.key), Field(LABEL, settings.label)]
     reader = Reader(settings, fields, Sketch(EVERYTHING, 0), keep=known)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from rtscv_mlops.errors import WindowError
+from rtscv_mlops.sources.values import decoded
 from rtscv_mlops.sources.wording import count, listed, shown
 from rtscv_mlops.window import Interval
 
@@ -108,6 +109,7 @@ def pushed_filter(span: Span, kind: pa.DataType, place: str) -> pc.Expression | 
 
 def place_rows(column: pa.Array, span: Span, place: str) -> Placed:
     """Tell which rows are inside the interval; local times that name no moment are an error."""
+    column = decoded(column)
     moments = _moments(column, span, place)
     inside = [_inside(bound, span.interval) for bound in (moments.earliest, moments.latest)]
     unclear = pc.and_(pc.not_equal(moments.earliest, moments.latest), pc.or_(inside[0], inside[1]))

@@ -53,8 +53,14 @@ class Reading:
 
 
 def conform(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    """Return a column in the type of its field, without changing any value."""
-    column = _decoded(column)
+    """Return a column in the type of its field, without changing any value.
+
+    Texts that are named by a dictionary stay so: each then needs to be looked at only once.
+    """
+    if field.kind == "text" and kinds.is_dictionary(column.type) and family(column.type) == "text":
+        words = column.dictionary.cast(pa.string())
+        return pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), words)
+    column = decoded(column)
     if kinds.is_null(column.type):
         return column.cast(TARGETS[field.kind])
     convert = CONVERSIONS.get((field.kind, _source(column.type)))
@@ -65,7 +71,7 @@ def conform(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
 
 def as_text(column: pa.Array, field: Field, reading: Reading) -> tuple[pa.Array, str]:
     """Return a column of any simple type as text, and what it was; gaps alone are `nothing`."""
-    column = _decoded(column)
+    column = decoded(column)
     source = "nothing" if column.null_count == len(column) else _source(column.type)
     if source == "other":
         raise _wrong_type(column, field, reading)
@@ -94,7 +100,8 @@ def from_text(column: "pd.Series", sources: set[str]) -> "pd.Series":
     return column
 
 
-def _decoded(column: pa.Array) -> pa.Array:
+def decoded(column: pa.Array) -> pa.Array:
+    """Return a column by its values where it names them by a dictionary."""
     return column.dictionary_decode() if kinds.is_dictionary(column.type) else column
 
 
@@ -126,6 +133,8 @@ def _source(kind: pa.DataType) -> str:
 
 def _float_from_number(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
     numbers = column.cast(pa.float64())
+    if numbers.null_count == 0 and np.isfinite(numbers.to_numpy()).all():
+        return numbers
     infinite = pc.is_inf(numbers)
     if pc.any(infinite).as_py():
         raise reading.refuse(

@@ -10,6 +10,7 @@ import pandas as pd
 from rtscv_mlops.config import SourceSettings
 from rtscv_mlops.errors import NotAssessed
 from rtscv_mlops.sources.columns import FEATURE, KEY, LABEL, ORIGIN, TIME, Field, feature_fields
+from rtscv_mlops.sources.profile import Profile
 from rtscv_mlops.sources.reading import Reader
 from rtscv_mlops.sources.sampling import Sketch
 from rtscv_mlops.sources.times import Span
@@ -27,13 +28,14 @@ def read_window(
     *,
     max_rows: int,
     seed: int,
+    profile: Profile | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Window:
     """Read the rows served in an interval, and keep a uniform sample of at most `max_rows`.
 
     The sample is uniform unless a large window repeats a few rows much, which a finding then says.
     It depends on the rows and the seed only, not on files or their order. Memory is that of the
-    sample and a batch. `progress` is told the number of rows read so far.
+    sample and a batch. A `profile` sees all rows. `progress` is told how many were read so far.
     """
     reader = Reader(
         source,
@@ -42,6 +44,7 @@ def read_window(
         Sketch(max_rows, seed, apart=LABEL),
         span=Span(source.timestamp, source.timezone, interval),
         progress=progress,
+        profile=profile,
     )
     reader.read()
     sketch = reader.sketch

@@ -30,7 +30,7 @@ from rtscv_mlops.errors import RtscvError, ServiceError
 from rtscv_mlops.pipeline import Outcome, run, run_window
 from rtscv_mlops.pipeline.rectification import Rectification
 from rtscv_mlops.pipeline.stages import Taken, rectify_window, take_window
-from rtscv_mlops.registry import RunSummary, find_runs
+from rtscv_mlops.registry import Champion, RunSummary, connect, find_runs, load_champion
 from rtscv_mlops.window import Interval
 
 DAY = Interval.day("2026-01-05")
@@ -194,6 +194,11 @@ class Bench:
         assert_says(says, str(failure.value))
         (recorded,) = self.outcomes(DAY)
         assert (recorded.verdict, recorded.state) == (f"not_assessed:{code}", f"failed:{code}")
+
+    def champion(self, **settings: Any) -> Champion:
+        """Load the champion, without a look at its training data or at a window."""
+        model = self.monitor(**settings).model
+        return load_champion(connect(model), model)
 
     def taken(
         self, says: str = "", interval: Interval = DAY, *, rows: int = 60, **settings: Any
