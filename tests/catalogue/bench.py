@@ -195,7 +195,7 @@ class Bench:
         (recorded,) = self.outcomes(DAY)
         assert (recorded.verdict, recorded.state) == (f"not_assessed:{code}", f"failed:{code}")
 
-    def champion(self, **settings: Any) -> Champion:
+    def loaded_champion(self, **settings: Any) -> Champion:
         """Load the champion, without a look at its training data or at a window."""
         model = self.monitor(**settings).model
         return load_champion(connect(model), model)

@@ -129,7 +129,7 @@ def champion_moved_meanwhile(bench):
 def no_signature(bench):
     serve(bench, save(bench, fitted(), signed=False))
     bench.refused("no_signature", r"no signature .* List them in model\.columns")
-    assert bench.champion(model={"columns": FEATURES}).column_names == FEATURES
+    assert bench.loaded_champion(model={"columns": FEATURES}).column_names == FEATURES
 
 
 @PART.row(88, "signature-and-settings-disagree")
@@ -193,7 +193,7 @@ def other_scikit_learn(bench):
     folder = save(bench, fitted())
     edit(folder, sklearn_version="1.2.3")
     serve(bench, folder)
-    (finding,) = bench.champion().findings
+    (finding,) = bench.loaded_champion().findings
     assert "1.2.3" in finding
     assert sklearn.__version__ in finding
 
