@@ -6,6 +6,8 @@ consent, and in which process, is in `test_registry_champion` and `test_registry
 
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import mlflow
@@ -292,3 +294,22 @@ def test_a_marker_can_be_made(marker, tmp_path):
     pickle.loads((tmp_path / "planted" / "model.pkl").read_bytes())
 
     assert marker.exists()
+
+
+def test_reading_a_model_s_types_loads_no_tensor_library():
+    """What skops trusts is unchanged, and costs no import of libraries that are only beside it."""
+    program = """
+import sys
+from rtscv_mlops.registry.trust import _skops
+_skops()
+from skops.io._trusted_types import SKLEARN_ESTIMATOR_TYPE_NAMES as names
+print(len(names), *({"torch", "dask", "cupy"} & set(sys.modules)))
+import sklearn.externals.array_api_compat.numpy
+"""
+    plain = "from skops.io._trusted_types import SKLEARN_ESTIMATOR_TYPE_NAMES as names"
+    ours, theirs = (
+        subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+        for text in (program, f"{plain}\nprint(len(names))")
+    )
+
+    assert ours.stdout == theirs.stdout

@@ -5,8 +5,10 @@ to be harmless; the list stored beside the file cannot say so, since whoever wro
 the list. So the list is here. Knows files and types; knows nothing of registries.
 """
 
+import sys
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,9 @@ TRUSTED_TYPES = frozenset(
 )
 """Types beyond those that skops trusts itself, each needed by a common model, each reviewed."""
 
+ADAPTERS = tuple(f"sklearn.externals.array_api_compat.{name}" for name in ("cupy", "dask", "torch"))
+"""Parts of scikit-learn that hold no estimator, and load seconds of library each."""
+
 PICKLE_RISK = (
     "Loading a pickle runs whatever code its writer put into it, with this process's rights; set "
     "model.allow_pickle: true only if you trust everybody who can write to the model's files."
@@ -88,9 +93,21 @@ def _skops() -> Any:
     It loads all of scikit-learn, and looks for each of its types in every module there is; some,
     such as Airflow's, answer each look with a warning.
     """
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _hidden(ADAPTERS):
         warnings.simplefilter("ignore")
         return import_module("skops.io")
+
+
+@contextmanager
+def _hidden(names: Collection[str]) -> Iterator[None]:
+    """Let modules that are not loaded yet look as if they could not be."""
+    absent = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in absent:
+            sys.modules.pop(name, None)
 
 
 def load_skops(file: Path, extra: Collection[str]) -> Any:
