@@ -188,7 +188,7 @@ class DriftSettings(Settings):
     cat_threshold: float = Field(default=0.1, gt=0, description="Its threshold.")
     max_columns: int = Field(default=60, ge=1, description="Columns shown, most drifted first.")
     max_rows: int = Field(
-        default=10_000,
+        default=5_000,
         ge=100,
         description="Rows a side that Evidently sees; for distances, these stand for all rows.",
     )

@@ -19,7 +19,7 @@ from rtscv_mlops.errors import ServiceError
 from rtscv_mlops.facts import Evidence
 from rtscv_mlops.pipeline.rectification import Rectification, shown_columns
 from rtscv_mlops.registry import WindowRun
-from rtscv_mlops.sources import Profile, condense_rows
+from rtscv_mlops.sources import Profile
 from rtscv_mlops.window import Column, Window
 
 UNKNOWNS, SCORES = "unknowns.parquet", "evidence.npz"
@@ -56,7 +56,7 @@ def of_all_rows(
         return evidence
     sides = (
         (evidence.window, profile.condense(window.sample, most)),
-        (evidence.reference, condense_rows(known, columns, most)),
+        (evidence.reference, profile.condense_rows(known, most)),
     )
     by_distance = [
         column.name

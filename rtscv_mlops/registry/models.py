@@ -40,6 +40,11 @@ MANIFEST_FILE = "model_manifest.json"
 SAVED_BY = "rtscv.saved_by"
 """The tag by which the model of a create whose answer was lost is found again."""
 BASE_PACKAGES = {"mlflow", "numpy", "pandas", "scikit-learn"}
+HOMES = {
+    "sklearn": "scikit-learn",
+    **{name: name for name in ("numpy", "pandas", "scipy", "skops")},
+}
+"""Packages of modules that most models are made of; others are looked for."""
 
 PASSED_ON = (  # what a fresh Python needs to start; no address, no credential
     "HOME",
@@ -190,14 +195,20 @@ def requirements(estimator: Any, serialization: str) -> list[str]:
         parts += estimator.get_params(deep=True).values()
     used = {(part if isinstance(part, type) else type(part)).__module__ for part in parts}
     modules = {name.partition(".")[0] for name in used} | {serialization}
-    homes = _homes()
-    packages = {homes[module][0] for module in modules if module in homes} | BASE_PACKAGES
+    packages = {home for module in modules if (home := _home(module))} | BASE_PACKAGES
     return sorted(f"{package}=={version(package).partition('+')[0]}" for package in packages)
+
+
+def _home(module: str) -> str | None:
+    """Return the package of a module, if it is of one."""
+    if module in sys.stdlib_module_names:
+        return None
+    return HOMES[module] if module in HOMES else _homes().get(module, [None])[0]
 
 
 @cache
 def _homes() -> Mapping[str, list[str]]:
-    """Return the package of each module; finding them takes seconds."""
+    """Return the packages of each module; finding them takes a second."""
     return packages_distributions()
 
 
@@ -206,6 +217,14 @@ def _homes() -> Mapping[str, list[str]]:
 
 TRIAL = """
 import json, sys
+adapters = [f"sklearn.externals.array_api_compat.{name}" for name in ("cupy", "dask", "torch")]
+sys.modules.update(dict.fromkeys(adapters))  # as in registry.trust: skops would load them all
+try:
+    import skops.io
+except ImportError:
+    pass
+for name in adapters:
+    del sys.modules[name]
 import mlflow.pyfunc, numpy as np, pandas as pd
 folder, rows = sys.argv[1:]
 model = mlflow.pyfunc.load_model(folder)

@@ -7,7 +7,8 @@ import json
 import re
 import unicodedata
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -246,11 +247,23 @@ def _read_table(path: Path, what: str) -> pd.DataFrame:
 
 def described(frame: pd.DataFrame) -> dict[str, str]:
     """Return what MLflow notes of a table: its columns, its size, its digest."""
-    with warnings.catch_warnings():
-        # MLflow warns that its columns of whole numbers, and its idea of a source, are ambiguous.
-        warnings.simplefilter("ignore", UserWarning)
+    with _unwarned():
         noted: dict[str, str] = from_pandas(frame, source=".").to_dict()
     return noted
+
+
+def _digest(frame: pd.DataFrame) -> str:
+    """Return MLflow's digest of a table, without the look at each value that a schema takes."""
+    with _unwarned():
+        return str(from_pandas(frame, source=".").digest)
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """Leave out that MLflow finds whole numbers, and where a table is from, ambiguous."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
 
 
 def _compare(dataset: Dataset, frame: pd.DataFrame, digest: str, what: str) -> tuple[str, ...]:
@@ -258,12 +271,12 @@ def _compare(dataset: Dataset, frame: pd.DataFrame, digest: str, what: str) -> t
     noted = json.loads(dataset.profile or "{}").get("num_rows")
     if noted is not None and noted != len(frame):
         raise _changed(what, f"it has {len(frame)} rows, not {noted}")
-    again = described(frame)
-    if dataset.digest in {again["digest"], digest, digest[:36]}:
+    again = _digest(frame)
+    if dataset.digest in {again, digest, digest[:36]}:
         return ()
-    same_schema = dataset.schema == again["schema"]
-    if same_schema and len(dataset.digest) == len(again["digest"]):
-        raise _changed(what, f"MLflow's digest of it is {again['digest']}, not {dataset.digest}")
+    same_schema = dataset.schema == described(frame)["schema"]
+    if same_schema and len(dataset.digest) == len(again):
+        raise _changed(what, f"MLflow's digest of it is {again}, not {dataset.digest}")
     return (
         f"{what} carries the digest {dataset.digest}, which cannot be computed from the file, so "
         "nobody knows whether the rows are still those of the fit.",

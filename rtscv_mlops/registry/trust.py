@@ -21,6 +21,8 @@ DISTANCES = ("Chebyshev", "Euclidean", "Manhattan", "Minkowski")
 TRUSTED_TYPES = frozenset(
     {
         # Holders of fitted numbers: restored by filling fields, nothing in them is called.
+        "scipy.sparse._csr.csr_array",
+        "scipy.sparse._csr.csr_matrix",
         "sklearn.calibration._CalibratedClassifier",
         "sklearn.calibration._SigmoidCalibration",
         "sklearn.calibration._TemperatureScaling",

@@ -4,7 +4,7 @@ Rows stream in batches from Parquet, CSV or a database, and only a sample of the
 """
 
 from rtscv_mlops.sources.peek import Peek, peek
-from rtscv_mlops.sources.profile import Profile, condense_rows
+from rtscv_mlops.sources.profile import Profile
 from rtscv_mlops.sources.tables import Reference, read_labels, read_reference
 from rtscv_mlops.sources.windows import read_window
 
@@ -12,7 +12,6 @@ __all__ = [
     "Peek",
     "Profile",
     "Reference",
-    "condense_rows",
     "peek",
     "read_labels",
     "read_reference",

@@ -8,7 +8,7 @@ The counts become a table again: few rows, each column of which is spread as all
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,8 +23,8 @@ from rtscv_mlops.window import Column
 
 Numbers = NDArray[np.float64]
 
-BULK = (0.5, 99.5)
-"""Percentiles of the training data between which cells are equal."""
+BULK = (0.005, 0.995)
+"""Shares of the training data between which cells are equal."""
 MOST_CELLS, LEAST_CELLS = 4_096, 256
 ALL_CELLS = 2_000_000
 """Over all columns: a model of thousands of columns has fewer cells in each."""
@@ -50,10 +50,10 @@ class Cells:
     @classmethod
     def of(cls, known: Numbers, equal: int) -> "Cells":
         """Lay cells out over known values, of which there must be some; few of many do."""
-        known = known[:: len(known) // LAID_OUT_BY + 1]
-        low, high = np.percentile(known, BULK)
+        known = np.sort(known[:: len(known) // LAID_OUT_BY + 1])
+        low, high = known[[int(share * (len(known) - 1)) for share in BULK]]
         if low == high:
-            low, high = known.min(), known.max()
+            low, high = known[0], known[-1]
         if low == high:
             high = low + max(abs(low), 1.0) * 1e-9
         # A little wider, so that the highest value falls into the last cell.
@@ -81,9 +81,8 @@ class Cells:
             spread += np.bincount(self._outside(outside), minlength=len(spread))
         return spread
 
-    def _choose_values(self, known: Numbers) -> None:
+    def _choose_values(self, ordered: Numbers) -> None:
         """Let a known value stand for its cell, so that grades and counts stay what they are."""
-        ordered = np.sort(known)
         near = self._near(ordered)
         inside = (near > 0) & (near <= self.equal)
         places = np.where(inside, near - 1 + BEYOND, self._outside(ordered))
@@ -92,9 +91,8 @@ class Cells:
 
     def _near(self, values: Numbers) -> NDArray[np.intp]:
         """Return the cell of the bulk, from 1; 0 is below it and one more than the last above."""
-        steps = values - self.low
+        steps = values - (self.low - self.step)
         steps *= 1 / self.step
-        steps += 1
         np.clip(steps, 0, self.equal + 1, out=steps)
         near: NDArray[np.intp] = steps.astype(np.intp)
         return near
@@ -262,15 +260,14 @@ class Profile:
                 found[name] = values
         return pd.DataFrame(found)
 
-
-def condense_rows(rows: pd.DataFrame, columns: Sequence[Column], most: int) -> pd.DataFrame:
-    """Return rows that are there whole as `Profile.condense` would."""
-    if len(rows) <= most:
-        return rows
-    profile = Profile.on(rows, columns)
-    slots = rows.rename(columns=lambda name: FEATURE + name)
-    profile.add(pa.RecordBatch.from_pandas(slots, preserve_index=False))
-    return profile.condense(rows, most)
+    def condense_rows(self, rows: pd.DataFrame, most: int) -> pd.DataFrame:
+        """Return rows that are there whole as `condense` would, counted in the same cells."""
+        if len(rows) <= most:
+            return rows
+        part = self.part()
+        slots = rows.rename(columns=lambda name: FEATURE + name)
+        part.add(pa.RecordBatch.from_pandas(slots, preserve_index=False))
+        return part.condense(rows, most)
 
 
 def _finite(column: "pd.Series[float]") -> Numbers:

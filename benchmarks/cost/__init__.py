@@ -1,0 +1,1 @@
+"""What a run costs, in ratios that are measured side by side: `make bench`."""
