@@ -182,7 +182,7 @@ def run(file: str) -> Job:
         from rtscv_mlops.window import Interval
 
         stages: list[tuple[str, float]] = [("imports", begun)]
-        asked = _count_requests()
+        asked, scored = _count_requests(), _time_scoring()
 
         def tell(stage: str) -> None:
             if ":" not in stage:
@@ -199,9 +199,28 @@ def run(file: str) -> Job:
             "rectify": facts.timings.get("rectify"),
             "stages": seconds,
             **asked,
+            **scored,
         }
 
     return job
+
+
+def _time_scoring() -> dict[str, float]:
+    """Add up the CPU seconds of the models' own predictions from now on."""
+    from rtscv_mlops import assess
+    from rtscv_mlops.pipeline import rectification
+
+    scored = {"scoring": 0.0}
+    predict = assess.predict
+
+    def timed(model: Any, rows: Any) -> Any:
+        start = time.process_time()
+        answers = predict(model, rows)
+        scored["scoring"] = round(scored["scoring"] + time.process_time() - start, 3)
+        return answers
+
+    assess.predict = rectification.predict = timed
+    return scored
 
 
 def _count_requests() -> dict[str, Any]:
