@@ -378,16 +378,18 @@ def _excess_per_class(rows: Margins, null: Margins, home: NDArray) -> NDArray:
 def decide(p_value: float, excess: Excess | None, alpha: float) -> Verdict:
     """Say in one word what changed.
 
-    Forward alone: a new class; but a small drift may show forward and, by chance, not in reverse,
-    so the two have to differ by more than chance. Both ways: the known classes moved, and a new
-    class came as well only if the window goes clearly beyond what drift explains, or if what is
-    flagged falls to classes that lost nothing. Where drift moved most rows, nothing can be seen
+    Drift shows both ways, a new class forward only: it is claimed where the two differ by more than
+    chance, since a small drift may show forward and, by chance, less in reverse. Where the known
+    classes moved, the window has to go clearly beyond what drift explains as well, or what is
+    flagged to fall to classes that lost nothing. Where drift moved most rows, nothing can be seen
     behind it.
     """
     if excess is None or p_value >= alpha:
         return Verdict.NO_CHANGE
+    if excess.beyond_p_value >= alpha:
+        return Verdict.DRIFT
     if not _has_drifted(excess, alpha):
-        return Verdict.UNKNOWNS if excess.beyond_p_value < alpha else Verdict.DRIFT
+        return Verdict.UNKNOWNS
     goes_beyond = excess.beyond_interval[0] > TOLERANCE and excess.beyond > 0.35 * excess.reverse
     in_common = (excess.forward + excess.reverse) / 2 <= COVERED
     if in_common and (goes_beyond or excess.unmatched > UNMATCHED):

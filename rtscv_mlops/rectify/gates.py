@@ -112,15 +112,19 @@ class KernelGate:
         self._landmarks = self._table[rng.permutation(len(numbers))[:size]]
         fits_memory = len(numbers) * size <= self.MAX_FEATURES
         self._features = self._kernel(self._table) if fits_memory else None
+        self._grams: dict[bytes, NDArray] = {}
         self._coefficients: NDArray | None = None
         return self
 
     def forget(self) -> None:
-        del self._table, self._features
+        del self._table, self._features, self._grams
 
     def cross_fit(self, layout: Layout, scored: NDArray) -> NDArray:
         scores = np.full((len(self._table), layout.n_classes + 1), np.nan)
-        sums = [self._normal_equations(layout, fold) for fold in range(layout.folds.max() + 1)]
+        before, self._grams = self._grams, {}
+        sums = [
+            self._normal_equations(layout, fold, before) for fold in range(layout.folds.max() + 1)
+        ]
         gram = sum(gram for gram, _ in sums)
         target = sum(target for _, target in sums)
         prior = self._kernel(self._landmarks)
@@ -137,21 +141,38 @@ class KernelGate:
     def scores(self, rows: Any) -> NDArray:
         return self._kernel(self._scale(self._numbers.transform(rows))) @ self._coefficients
 
-    def _normal_equations(self, layout: Layout, fold: int) -> tuple[NDArray, NDArray]:
+    def _normal_equations(
+        self, layout: Layout, fold: int, before: dict[bytes, NDArray]
+    ) -> tuple[NDArray, NDArray]:
         """Return what the rows of one fold add to the two sides of the equations."""
-        size = len(self._landmarks)
-        gram = np.zeros((size, size))
-        target = np.zeros((size, layout.n_classes + 1))
-        for piece in chunks(np.flatnonzero(layout.folds[layout.classes] == fold)):
-            features = self._features_of(layout.classes[piece])
-            gram += features.T @ features
+        target = np.zeros((len(self._landmarks), layout.n_classes + 1))
+        held = np.flatnonzero(layout.folds[layout.classes] == fold)
+        for piece in chunks(held):
             hot = np.eye(layout.n_classes + 1, dtype=np.float32)[layout.labels[piece]]
-            target += features.T @ hot
-        for rows in chunks(layout.dummy[layout.folds[layout.dummy] == fold]):
-            features = self._features_of(rows)
-            gram += layout.dummy_weight * (features.T @ features)
-            target[:, -1] += layout.dummy_weight * features.sum(axis=0)
-        return gram, target
+            target += self._features_of(layout.classes[piece]).T @ hot
+        dummy = layout.dummy[layout.folds[layout.dummy] == fold]
+        for rows in chunks(dummy):
+            target[:, -1] += layout.dummy_weight * self._features_of(rows).sum(axis=0)
+        gram = self._gram(layout.classes[held], before)
+        return gram + layout.dummy_weight * self._gram(dummy, before), target
+
+    def _gram(self, rows: NDArray, before: dict[bytes, NDArray]) -> NDArray:
+        """Return what rows add to the equations, whatever they play: it is the dearest part.
+
+        The layout before often had the same rows, with the parts exchanged.
+        """
+        rows = np.sort(rows)
+        key = rows.tobytes()
+        if key not in self._grams:
+            self._grams[key] = before[key] if key in before else self._sum_gram(rows)
+        return self._grams[key]
+
+    def _sum_gram(self, rows: NDArray) -> NDArray:
+        gram = np.zeros((len(self._landmarks),) * 2)
+        for piece in chunks(rows):
+            features = self._features_of(piece)
+            gram += features.T @ features
+        return gram
 
     def _features_of(self, rows: NDArray) -> NDArray:
         return self._kernel(self._table[rows]) if self._features is None else self._features[rows]
