@@ -59,6 +59,8 @@ SHOWN_CLASSES = 6
 
 REPEATED_ROWS = 500
 """Rows of the two fits that show whether a fit can be repeated."""
+ASKED_ROWS = 2_000
+"""Rows of the window that both are asked about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ def rectify(
         *filter(None, [blind]),
         *find_oddities(window, taught, assessment.unknown_rate, model),
         *noted,
-        *(_repeatability(estimator, known, rows, monitor) if unknown.any() else ()),
+        *(_repeatability(estimator, known, window.sample, monitor) if unknown.any() else ()),
     )
     blocked = ""
     if comparison is not None:
@@ -331,9 +333,12 @@ def _by_class(numbers: Mapping[Any, float]) -> str:
     return ", ".join(f"{label} {value:.3g}" for label, value in most if value) + more
 
 
-def _repeatability(estimator: Any, known: Known, rows: Any, monitor: Monitor) -> tuple[str, ...]:
+def _repeatability(
+    estimator: Any, known: Known, sample: pd.DataFrame, monitor: Monitor
+) -> tuple[str, ...]:
     """Fit twice on a few rows: a model that ignores its seed makes a review unrepeatable."""
     few = sample_known(known, REPEATED_ROWS, monitor.rectify.seed)
+    rows = known.rows(sample.head(ASKED_ROWS))
     seeded = RTSCVClassifier(estimator, random_state=monitor.rectify.seed)
     first, second = (clone(seeded).fit(few.rows(), few.labels).predict(rows) for _ in range(2))
     if np.array_equal(first, second):

@@ -220,7 +220,9 @@ def _measure(numbers: NDArray, classes: NDArray) -> tuple[NDArray, NDArray]:
     low, high = np.quantile(numbers[classes], [TRIMMED, 1 - TRIMMED], axis=0)
     known = np.clip(numbers[classes], low, high)
     spread = known.std(axis=0)
-    return known.mean(axis=0), np.where(spread > 0, spread, numbers.std(axis=0))
+    spread = np.where(spread > 0, spread, numbers.std(axis=0))
+    # In the rows' own precision: kernels are the dearest part, in time and in memory.
+    return known.mean(axis=0).astype(numbers.dtype), spread.astype(numbers.dtype)
 
 
 def _squash(scaled: NDArray) -> NDArray:
