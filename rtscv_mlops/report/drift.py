@@ -31,6 +31,7 @@ MAX_CATEGORIES = 100
 ENOUGH_ROWS = 5_000
 """From here on chance stays well below any threshold that makes sense."""
 
+SAME = "one and the same value everywhere"
 CHANCE_DRAWS = 10
 CHANCE_SPREADS = 3.0
 """Chance explains a distance up to this many spreads above its mean over the draws."""
@@ -233,10 +234,11 @@ def _by_values(column: "pd.Series[Any]", where: str) -> _Values:
 
 
 def _numbers(column: "pd.Series[Any]", where: str) -> _Values:
-    numbers = column.astype("float64").replace([np.inf, -np.inf], np.nan).dropna()
-    if numbers.empty:
+    numbers = column.astype("float64").to_numpy()
+    finite = numbers[np.isfinite(numbers)]
+    if len(finite) == 0:
         raise _NotComparable(f"no finite values in the {where}")
-    return _Values("number", numbers)
+    return _Values("number", pd.Series(finite))
 
 
 def _categories(column: "pd.Series[Any]") -> _Values:
@@ -248,18 +250,31 @@ def _check_alike(known: _Values, served: _Values) -> None:
         raise _NotComparable(
             f"a {known.kind} in the training data, but a {served.kind} in the window"
         )
-    values = pd.concat([known.values, served.values])
-    distinct = values.nunique()
+    if known.kind == "number":
+        _check_numbers(known.values, served.values)
+    else:
+        _check_texts(known.values, served.values)
+
+
+def _check_numbers(known: "pd.Series[Any]", served: "pd.Series[Any]") -> None:
+    only = known.min()
+    if only != known.max():
+        return
+    # A distance is measured in the spread of the training data, and here is none.
+    differs = (served != only).mean()
+    raise _NotComparable(
+        f"one value in the training data, from which {differs:.1%} of the window differ"
+        if differs
+        else SAME
+    )
+
+
+def _check_texts(known: "pd.Series[Any]", served: "pd.Series[Any]") -> None:
+    distinct = len({*known.unique(), *served.unique()})
     if distinct == 1:
-        raise _NotComparable("one and the same value everywhere")
-    if known.kind == "number" and known.values.nunique() == 1:
-        # A distance is measured in the spread of the training data, and here is none.
-        differs = (served.values != known.values.iloc[0]).mean()
-        raise _NotComparable(
-            f"one value in the training data, from which {differs:.1%} of the window differ"
-        )
-    rows = max(len(known.values), len(served.values))
-    if known.kind == "category" and distinct > max(MAX_CATEGORIES, rows / 2):
+        raise _NotComparable(SAME)
+    rows = max(len(known), len(served))
+    if distinct > max(MAX_CATEGORIES, rows / 2):
         raise _NotComparable(f"{distinct:,} different texts in {rows:,} rows: free text")
 
 
