@@ -40,6 +40,7 @@ from rtscv_mlops.pipeline import (
     promote_challenger,
     purge_windows,
     review_challenger,
+    roll_back,
     run_window,
     tasks,
 )
@@ -246,6 +247,8 @@ class World:
             "key_env: STORE_KEY, secret_env: STORE_SECRET}"
         )
         self.hook.status = 403
+        # What the challenger was fitted on is not kept here, and no window is read without it.
+        self.note(roll_back(self.monitor(), reviewer="ada", reason="Back."))
         self.attempt(self.monitor("dead", dead))
         self.attempt(self.monitor("store", store))
         self.command("run", self.folder / "dead.yaml", "--window", NEW)

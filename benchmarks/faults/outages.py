@@ -33,7 +33,7 @@ MLFLOW, STORAGE, REFUSED = 4, 5, 6
 LONGEST = 280.0
 """Seconds: twice what one call waits at most, since a failure is recorded, and fails, as well."""
 LOCKED = 30.0
-DISK = "24m"
+DISK = "256m"
 KILLS = 20
 RUNNERS = 2
 MOST_TRIES = 12
