@@ -31,6 +31,7 @@ from airflow.sdk.exceptions import (
 from rtscv_mlops.airflow.assets import challenger_asset, champion_asset
 from rtscv_mlops.airflow.broken import BrokenMonitor
 from rtscv_mlops.airflow.monitors import dag_id_of, interval_of, monitors_folder
+from rtscv_mlops.airflow.placement import placement
 from rtscv_mlops.airflow.review import STALE, ReviewOperator
 from rtscv_mlops.config import (
     AirflowSettings,
@@ -59,10 +60,17 @@ def _dags(folder: Path) -> Iterator[DAG]:
         yield dag
         return
     for path, found in read_monitors(folder).items() if folder.is_dir() else ():
+        yield _dag_of(path, found)
+
+
+def _dag_of(path: Path, found: Monitor | ConfigError) -> DAG:
+    """Return the DAG of a monitor, or what stands for one that cannot be used here."""
+    try:
         if isinstance(found, ConfigError):
-            yield BrokenMonitor(path, found)
-        else:
-            yield build_dag(found, path)
+            raise found
+        return build_dag(found, path)
+    except ConfigError as error:
+        return BrokenMonitor(path, error)
 
 
 def _only(folder: Path, dag_id: str) -> DAG | None:
@@ -74,7 +82,7 @@ def _only(folder: Path, dag_id: str) -> DAG | None:
             except ConfigError:
                 continue
             if dag_id_of(monitor) == dag_id:
-                return build_dag(monitor, path)
+                return _dag_of(path, monitor)
     return None
 
 
@@ -97,6 +105,7 @@ def build_dag(monitor: Monitor, path: Path) -> DAG:
             "retries": settings.retries,
             "retry_delay": settings.retry_delay,
             "execution_timeout": settings.timeout,
+            **placement(settings),
         },
     ) as dag:
         with TaskGroup("window", prefix_group_id=False):

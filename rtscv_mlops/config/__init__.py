@@ -17,6 +17,7 @@ from rtscv_mlops.config.settings import (
     Monitor,
     RectifySettings,
     ReportSettings,
+    ResourceSettings,
     ReviewSettings,
 )
 from rtscv_mlops.config.tables import (
@@ -45,6 +46,7 @@ __all__ = [
     "RectifySettings",
     "ReferenceSettings",
     "ReportSettings",
+    "ResourceSettings",
     "ReviewSettings",
     "SourceSettings",
     "TableSettings",

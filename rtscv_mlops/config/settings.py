@@ -34,6 +34,7 @@ FIT = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 CRON = r"^\S+( \S+){4}$"
 NOTIFIER = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
 MAIL = r"^[^@\s]+@[^@\s]+$"
+MEMORY = r"^[1-9][0-9]*[MG]i$"
 
 
 class ModelSettings(Settings):
@@ -288,6 +289,24 @@ class ReportSettings(Settings):
     exemplars: int = Field(default=5, ge=0, le=50, description="Typical rows shown per cluster.")
 
 
+class ResourceSettings(Settings):
+    """What a pod of the monitor's tasks asks for, where Airflow runs them on Kubernetes."""
+
+    cpu: float | None = Field(
+        default=None, gt=0, description="Cores that are requested; there is no limit.", examples=[1]
+    )
+    memory: str | None = Field(
+        default=None,
+        pattern=MEMORY,
+        description="Memory that is requested, and the limit: a whole number of Mi or Gi.",
+        examples=["2Gi"],
+    )
+
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.cpu is None and self.memory is None:
+            yield Conflict(("cpu", "memory"), "give cpu, memory, or both")
+
+
 class AirflowSettings(Settings):
     """How Airflow runs the monitor; the commands take no notice of it."""
 
@@ -308,6 +327,19 @@ class AirflowSettings(Settings):
     owner: str = Field(default="rtscv", min_length=1, description="Owner that Airflow shows.")
     tags: Texts = Field(default=(), description="Tags beside `rtscv` and the model's name.")
     pool: str = Field(default="default_pool", min_length=1, description="Pool of the tasks.")
+    queue: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Queue of the tasks, for workers that take certain queues only.",
+        examples=["large"],
+    )
+    executor: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Executor of the tasks, where Airflow has more than one.",
+        examples=["KubernetesExecutor"],
+    )
+    resources: ResourceSettings | None = None
     retries: int = Field(default=2, ge=0, le=100, description="Tries after one that failed.")
     retry_delay: Duration = Field(
         default=timedelta(minutes=5), description="Time between two tries."

@@ -1,0 +1,59 @@
+"""Where the tasks of a monitor run: their queue, their executor, what their pod asks for.
+
+Knows what Airflow's operators take for this. What is not set costs nothing: Kubernetes' client is
+loaded only for a monitor that names resources.
+"""
+
+from typing import Any
+
+from rtscv_mlops.config import AirflowSettings, ResourceSettings
+from rtscv_mlops.errors import ConfigError
+
+CONTAINER = "base"
+"""How Airflow calls the container that runs a task."""
+
+
+def placement(settings: AirflowSettings) -> dict[str, Any]:
+    """Return the arguments of an operator that say where it runs; none for what is not set."""
+    found: dict[str, Any] = {}
+    if settings.queue:
+        found["queue"] = settings.queue
+    if settings.executor:
+        found["executor"] = _known_executor(settings.executor)
+    if settings.resources:
+        found["executor_config"] = {"pod_override": _pod(settings.resources)}
+    return found
+
+
+def _known_executor(name: str) -> str:
+    """Return an executor's name if Airflow has it; else it would refuse the DAGs of all."""
+    from airflow.exceptions import UnknownExecutorException
+    from airflow.executors.executor_loader import ExecutorLoader
+    from airflow.sdk.configuration import conf
+
+    try:
+        ExecutorLoader.lookup_executor_name_by_str(name, validate_teams=False)
+    except UnknownExecutorException as error:
+        raise ConfigError(
+            f"airflow.executor is {name!r}, and Airflow has {conf.get('core', 'executor')!r} here. "
+            "Add it to Airflow's setting core.executor, for the DAG processor, the scheduler and "
+            "the workers alike, or take it out of the monitor."
+        ) from error
+    return name
+
+
+def _pod(resources: ResourceSettings) -> Any:
+    """Return the part of a pod that is the monitor's own; the rest is Airflow's template."""
+    try:
+        from kubernetes.client import models
+    except ImportError as error:
+        raise ConfigError(
+            "airflow.resources needs the package kubernetes, which is not installed here. Install "
+            "apache-airflow-providers-cncf-kubernetes where Airflow parses DAGs and runs tasks, or "
+            "take airflow.resources out of the monitor."
+        ) from error
+    cpu = {} if resources.cpu is None else {"cpu": f"{resources.cpu:g}"}
+    memory = {} if resources.memory is None else {"memory": resources.memory}
+    needs = models.V1ResourceRequirements(requests={**cpu, **memory}, limits=memory or None)
+    container = models.V1Container(name=CONTAINER, resources=needs)
+    return models.V1Pod(spec=models.V1PodSpec(containers=[container]))
