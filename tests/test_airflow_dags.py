@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rtscv_mlops.airflow.monitors import interval_of
+from rtscv_mlops.airflow.monitors import find_file, interval_of, shared_name
 from rtscv_mlops.config import load_monitor
 from rtscv_mlops.errors import NotAssessed, WindowError
 from rtscv_mlops.window import Interval
@@ -17,7 +17,7 @@ from tests.monitors import MINIMAL, write_monitor
 from tests.stacks import TASKS
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("sklearn", "pandas", "numpy", "scipy", "mlflow", "evidently")
+HEAVY = ("sklearn", "pandas", "numpy", "scipy", "mlflow", "evidently", "kubernetes")
 
 PARSE = """
 import json, sys
@@ -26,6 +26,7 @@ import structlog
 from airflow.dag_processing.dagbag import BundleDagBag
 from airflow.dag_processing.processor import _serialize_dags
 
+POD = "pod_override"
 file = Path({file!r})
 bag = BundleDagBag(
     dag_folder=str(file), bundle_path=file.parent, bundle_name="dags", load_op_links=False
@@ -45,9 +46,13 @@ for one in stored:
         "doc": dag.doc_md,
         "pools": sorted({{task.pool for task in dag.tasks}}),
         "retries": sorted({{task.retries for task in dag.tasks}}),
+        "queues": sorted({{task.queue for task in dag.tasks}}),
+        "executors": sorted({{str(task.executor) for task in dag.tasks}}),
+        "pods": [vars(pod) for task in dag.tasks if (pod := task.executor_config.get(POD))],
         "limits": {{name: str(task.execution_timeout) for name, task in dag.task_dict.items()}},
     }}
-print(json.dumps({{"dags": dags, "errors": bag.import_errors | errors, "heavy": heavy}}))
+found = {{"dags": dags, "errors": bag.import_errors | errors, "heavy": heavy}}
+print(json.dumps(found, default=vars))
 """
 
 FULL = """\
@@ -58,6 +63,7 @@ FULL = """\
   owner: fraud-team
   tags: [fraud]
   pool: small
+  queue: large
   retries: 5
   timeout: 10m
   max_active_runs: 2
@@ -108,7 +114,7 @@ def test_each_monitor_is_a_dag(tmp_path, parse):
 
 
 def test_a_dag_has_the_settings_of_its_monitor(tmp_path, parse):
-    """Schedule, owner, tags, pool, retries and limits are those of the file."""
+    """Schedule, owner, tags, pool, queue, retries and limits are those of the file."""
     watch(tmp_path, "digits", f"airflow:\n{FULL}")
 
     (dag,) = parse()["dags"].values()
@@ -119,6 +125,7 @@ def test_a_dag_has_the_settings_of_its_monitor(tmp_path, parse):
     assert (dag["catchup"], dag["max_active_runs"]) == (True, 2)
     assert dag["tags"] == ["digits", "fraud", "rtscv"]
     assert (dag["owner"], dag["pools"], dag["retries"]) == ("fraud-team", ["small"], [5])
+    assert (dag["queues"], dag["executors"], dag["pods"]) == (["large"], ["None"], [])
     # A person may take longer than any task may.
     assert dag["limits"].pop("review_challenger") == "None"
     assert set(dag["limits"].values()) == {"0:10:00"}
@@ -151,6 +158,103 @@ def test_a_worker_reads_one_monitor(tmp_path, parse):
         found = parse(_AIRFLOW_PARSING_CONTEXT_DAG_ID=wanted)
         assert wanted in found["dags"]
         assert (len(found["dags"]) == 1) == (wanted == "rtscv__good")
+
+
+# -- placement
+
+KUBERNETES = {
+    "__init__.py": "",
+    "client/__init__.py": "",
+    "client/models.py": """
+class Part:
+    def __init__(self, **given):
+        vars(self).update(given)
+
+class V1Pod(Part): pass
+class V1PodSpec(Part): pass
+class V1Container(Part): pass
+class V1ResourceRequirements(Part): pass
+""",
+    "client/api_client.py": """
+class ApiClient:
+    def sanitize_for_serialization(self, given):
+        inner = self.sanitize_for_serialization
+        if isinstance(given, list):
+            return [inner(one) for one in given]
+        parts = given if isinstance(given, dict) else getattr(given, "__dict__", None)
+        return given if parts is None else {name: inner(one) for name, one in parts.items()}
+""",
+}
+"""As much of Kubernetes' client as Airflow needs to store a pod; the real one is not installed."""
+
+
+@pytest.fixture
+def kubernetes(tmp_path):
+    """An environment with a stand-in for Kubernetes' client, or with none at all."""
+
+    def environment(files):
+        for name, text in files.items():
+            file = tmp_path / "packages" / "kubernetes" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        return {"PYTHONPATH": os.pathsep.join([str(tmp_path / "packages"), str(ROOT)])}
+
+    return environment
+
+
+def test_a_monitor_asks_for_its_own_pod(tmp_path, parse, kubernetes):
+    """Memory is requested and limited, cores are requested only, and every task has its own."""
+    watch(tmp_path, "both", "airflow: {resources: {cpu: 0.5, memory: 2Gi}}\n")
+    watch(tmp_path, "cores", "airflow: {resources: {cpu: 2}}\n")
+    watch(tmp_path, "plain")
+
+    found = parse(**kubernetes(KUBERNETES))
+
+    assert found["errors"] == {}
+    pods = {name: dag["pods"] for name, dag in found["dags"].items()}
+    both = {"requests": {"cpu": "0.5", "memory": "2Gi"}, "limits": {"memory": "2Gi"}}
+    assert pods["rtscv__both"] == [pod_of(both)] * len(TASKS)
+    cores = {"requests": {"cpu": "2"}, "limits": None}
+    assert pods["rtscv__cores"] == [pod_of(cores)] * len(TASKS)
+    assert pods["rtscv__plain"] == []
+
+
+def pod_of(resources):
+    return {"spec": {"containers": [{"name": "base", "resources": resources}]}}
+
+
+def test_resources_without_kubernetes_stop_no_other_monitor(tmp_path, parse, kubernetes):
+    """The file says which package is missing, and the others are DAGs as before."""
+    asking = watch(tmp_path, "asking", "airflow: {resources: {memory: 2Gi}}\n")
+    watch(tmp_path, "plain")
+
+    found = parse(**kubernetes({"__init__.py": "raise ImportError('not here')"}))
+
+    assert sorted(found["dags"]) == ["rtscv__plain"]
+    assert sorted(found["errors"]) == [str(asking)]
+    assert "apache-airflow-providers-cncf-kubernetes" in found["errors"][str(asking)]
+
+
+def test_an_executor_that_airflow_lacks_stops_no_other_monitor(tmp_path, parse):
+    """A monitor may choose among Airflow's executors; one that is not there is its own error."""
+    watch(tmp_path, "chosen", "airflow: {executor: CeleryExecutor}\n")
+    lost = watch(tmp_path, "lost", "airflow: {executor: KubernetesExecutor}\n")
+
+    found = parse(AIRFLOW__CORE__EXECUTOR="LocalExecutor,CeleryExecutor")
+
+    assert sorted(found["dags"]) == ["rtscv__chosen"]
+    assert found["dags"]["rtscv__chosen"]["executors"] == ["CeleryExecutor"]
+    assert sorted(found["errors"]) == [str(lost)]
+    assert "Airflow has 'LocalExecutor,CeleryExecutor' here" in found["errors"][str(lost)]
+
+
+def test_other_processes_find_a_monitor_by_its_name(tmp_path, monkeypatch):
+    """The triggerer may keep the monitors in another folder than the worker that names one."""
+    monkeypatch.setenv("RTSCV_MONITORS_DIR", "/worker/monitors")
+    names = [shared_name(Path(path)) for path in ("/worker/monitors/a.yaml", "/elsewhere/b.yaml")]
+
+    monkeypatch.setenv("RTSCV_MONITORS_DIR", str(tmp_path))
+    assert [find_file(name) for name in names] == [tmp_path / "a.yaml", Path("/elsewhere/b.yaml")]
 
 
 def test_an_empty_place_is_no_error(tmp_path, parse):

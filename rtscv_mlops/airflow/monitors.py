@@ -26,6 +26,17 @@ def monitors_folder() -> Path:
     return Path(conf.get("core", "dags_folder")) / "monitors"
 
 
+def shared_name(path: Path) -> str:
+    """Return how other processes find a monitor's file: they may keep the folder elsewhere."""
+    folder = monitors_folder()
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+
+def find_file(name: str) -> Path:
+    """Return the file that another process has named."""
+    return monitors_folder() / name
+
+
 def dag_id_of(monitor: Monitor) -> str:
     """Return the id of a monitor's DAG."""
     return f"{PREFIX}{monitor.name}"

@@ -14,6 +14,7 @@ from airflow.sdk import Param
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from rtscv_mlops.airflow.monitors import shared_name
 from rtscv_mlops.airflow.trigger import ReviewTrigger
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import ReviewError, ServiceError
@@ -101,7 +102,7 @@ class ReviewOperator(HITLOperator):
         self.log.info("review_challenger: version %s waits for a person", version)
         self.defer(
             trigger=ReviewTrigger(
-                monitor_file=str(self.monitor_file),
+                monitor_file=shared_name(self.monitor_file),
                 version=version,
                 ti_id=str(ti_id),
                 poll=self.monitor.airflow.poll.total_seconds(),

@@ -6,7 +6,6 @@ the question in Airflow's database before the task goes on, and only one of them
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -15,6 +14,7 @@ from airflow.sdk.execution_time.hitl import update_hitl_detail_response
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
+from rtscv_mlops.airflow.monitors import find_file
 from rtscv_mlops.errors import ConfigError, RtscvError, ServiceError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class ReviewTrigger(BaseTrigger):
 
     async def _is_answered(self) -> bool:
         try:
-            answer = await asyncio.to_thread(_look, Path(self.monitor_file), self.version)
+            answer = await asyncio.to_thread(_look, self.monitor_file, self.version)
         except (ConfigError, ServiceError) as error:
             # Both pass: somebody mends the file, or MLflow comes back.
             self.log.warning("review_challenger: %s", error)
@@ -69,8 +69,8 @@ class ReviewTrigger(BaseTrigger):
             self.log.warning("review_challenger: the question is closed already (%s)", error)
 
 
-def _look(monitor_file: Path, version: str) -> "Answer | None":
+def _look(monitor_file: str, version: str) -> "Answer | None":
     from rtscv_mlops.config import load_monitor
     from rtscv_mlops.pipeline import find_answer
 
-    return find_answer(load_monitor(monitor_file), version)
+    return find_answer(load_monitor(find_file(monitor_file)), version)
