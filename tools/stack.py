@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,13 +121,25 @@ class Stack:
             raise RuntimeError(f"{program} {' '.join(words)} failed:\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def start(self, name: str, program: str, *words: str) -> None:
-        """Start a program in a session of its own; its words go to a file in `logs`."""
+    def start(
+        self,
+        name: str,
+        program: str,
+        *words: str,
+        folder: Path | None = None,
+        more: Mapping[str, str] | None = None,
+        through: Sequence[str] = (),
+    ) -> None:
+        """Start a program in a session of its own; its words go to a file in `logs`.
+
+        `folder` is where it works, `more` is what only its environment says, and `through` is a
+        program that starts it.
+        """
         with (self.folder / "logs" / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [PROGRAMS / program, *words],
-                env=self.environment,
-                cwd=self.folder,
+                [*through, PROGRAMS / program, *words],
+                env={**self.environment, **(more or {})},
+                cwd=folder or self.folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

@@ -1,0 +1,251 @@
+"""What a window costs in Airflow: the CPU of its tasks, against the same window in one process.
+
+    python -m benchmarks.airflow_cost
+
+Protocol: one Celery worker with one slot on the cluster of `benchmarks.cluster` (PostgreSQL, Redis,
+S3, MLflow over HTTP). A model of handwritten digits, windows of 300 rows; each window is run by
+Airflow, task after task, and then once more by `rtscv-mlops run`, in a fresh process and for a
+monitor of another name. Figures are CPU seconds, user and system, of all processes that a task
+started; medians over windows. The first window warms up and is not counted. Imports are measured
+inside of the task, by package, each without what it imports in turn. Peak memory is the largest
+resident set of the task's own process, with what it shares with the worker that it was forked from.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.cluster import Cluster, cluster
+from benchmarks.fleet import Watched, prepare
+from rtscv_mlops.window import Interval
+from tools.stack import ROOT
+
+RESULTS = ROOT / "benchmarks" / "results" / "airflow_cost.json"
+PROBE = f"{ROOT / 'benchmarks' / 'probe'}{os.pathsep}{ROOT}"
+VERSIONS = ("apache-airflow", "celery", "mlflow", "scikit-learn", "evidently")
+WATCHED = Watched(0, windows=11)
+QUIET, NEW = "nothing new", "unknowns"
+TASKS = (
+    "rectify_window",
+    "write_report",
+    "register_challenger",
+    "raise_alert",
+    "review_challenger",
+)
+COLUMNS: dict[str, Literal["left", "right"]] = {
+    "process": "left",
+    "CPU s": "right",
+    "peak MB": "right",
+    "imports, CPU s": "left",
+}
+PATIENCE = 600.0
+JUDGED = (0, 10, 11)
+"""How `rtscv-mlops run` ends where the window was judged."""
+
+
+def windows(times: int) -> Iterator[tuple[str, Interval]]:
+    """Return the windows that are measured: some of each kind."""
+    for kind in (QUIET, NEW):
+        days = [
+            day
+            for number, day in enumerate(WATCHED.days[:-1])
+            if WATCHED.is_new(number) == (kind == NEW)
+        ]
+        yield from ((kind, day) for day in days[:times])
+
+
+def run_in_airflow(site: Cluster, run_id: str, interval: Interval | None) -> float:
+    """Let Airflow run a window; return the CPU seconds of the worker with all that it started."""
+    before = site.cpu_seconds("worker")
+    if interval is not None:
+        conf = {"window": f"{interval.start.isoformat()}/{interval.end.isoformat()}"}
+        body = {"logical_date": None, "dag_run_id": run_id, "conf": conf}
+        done = site.call("ada", "POST", f"/dags/{WATCHED.dag_id}/dagRuns", json=body)
+        done.raise_for_status()
+    _wait_for_window(site, run_id)
+    return site.cpu_seconds("worker") - before
+
+
+def _wait_for_window(site: Cluster, run_id: str) -> None:
+    """Wait until nothing of a run is left to do but a person's answer."""
+    end = time.monotonic() + PATIENCE
+    place = f"/dags/{WATCHED.dag_id}/dagRuns/{run_id}/taskInstances"
+    while time.monotonic() < end:
+        found = site.call("ada", "GET", place).json().get("task_instances", [])
+        states = {one["task_id"]: one["state"] for one in found}
+        waits = states.get("review_challenger") in ("deferred", "skipped")
+        if waits and states.get("raise_alert") == "success":
+            time.sleep(2)  # The worker sums up what its last process took.
+            return
+        time.sleep(1)
+    raise RuntimeError(f"{run_id} did not come to an end: {states}")
+
+
+def run_alone(site: Cluster, interval: Interval) -> dict[str, Any]:
+    """Run a window in one process; return its notes."""
+    notes = site.folder / "notes" / interval.id
+    notes.mkdir(parents=True)
+    file = site.folder / "alone.yaml"
+    file.write_text((site.monitors / f"{WATCHED.name}.yaml").read_text())
+    words = ("--start", interval.start.isoformat(), "--end", interval.end.isoformat())
+    site.start(
+        "alone",
+        *("rtscv-mlops", "run", str(file), *words),
+        more={"PYTHONPATH": PROBE, "COST_NOTES": str(notes)},
+    )
+    code = site.processes.pop("alone").wait(PATIENCE)
+    if code not in JUDGED:
+        raise RuntimeError(f"rtscv-mlops run ended with {code}:\n{site.last_words('alone')}")
+    (note,) = read_notes(notes)
+    return note
+
+
+def read_notes(folder: Path) -> list[dict[str, Any]]:
+    """Return what processes wrote down at their end."""
+    return [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+
+
+def cpu(note: dict[str, Any]) -> float:
+    """Return the CPU seconds of a process with all that it started."""
+    return float(note["own"] + note["children"])
+
+
+def heaviest(notes: Iterable[dict[str, Any]], least: float = 0.1) -> dict[str, float]:
+    """Return the packages whose imports took longest, in CPU seconds; the others together."""
+    every: Counter[str] = Counter()
+    for note in notes:
+        every.update(note["imports"])
+    named = {name: took for name, took in every.most_common() if took >= least}
+    named["others"] = every.total() - sum(named.values())
+    return {name: round(took, 2) for name, took in named.items()}
+
+
+def measure(times: int) -> dict[str, Any]:
+    """Run windows both ways; return the notes of every process, by kind of window."""
+    found: dict[str, Any] = {kind: defaultdict(list) for kind in (QUIET, NEW)}
+    with cluster() as site:
+        prepare(site, [WATCHED], catchup=False)
+        notes = site.worker_folder("worker") / "notes"
+        notes.mkdir(parents=True)
+        site.start_airflow()
+        site.start_worker("worker", {"PYTHONPATH": PROBE, "COST_NOTES": str(notes)})
+        run_in_airflow(site, _first_run(site), None)
+        run_alone(site, WATCHED.days[-1])
+        for number, (kind, interval) in enumerate(windows(times)):
+            run_id = f"measured-{number}"
+            found[kind]["worker"].append(run_in_airflow(site, run_id, interval))
+            tasks = [note for note in read_notes(notes) if note["task"][1] == run_id]
+            found[kind]["tasks"].append({note["task"][2]: note for note in tasks})
+            found[kind]["alone"].append(run_alone(site, interval))
+            print(
+                f"{kind}: worker {found[kind]['worker'][-1]:.1f} s, tasks "
+                f"{sum(map(cpu, tasks)):.1f} s, one process {cpu(found[kind]['alone'][-1]):.1f} s",
+                flush=True,
+            )
+    return found
+
+
+def _first_run(site: Cluster) -> str:
+    """Wait for the run that Airflow makes by itself, of yesterday; return its id."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        answer = site.call("ada", "GET", f"/dags/{WATCHED.dag_id}/dagRuns").json()
+        for one in answer.get("dag_runs", []):
+            return str(one["dag_run_id"])
+        time.sleep(1)
+    raise RuntimeError("Airflow made no run.")
+
+
+def summary(found: dict[str, Any]) -> dict[str, Any]:
+    """Return medians over windows of one kind."""
+    tasks = {
+        task: {
+            "cpu": round(median(cpu(one[task]) for one in found["tasks"]), 2),
+            "peak_mb": max(one[task]["peak_mb"] for one in found["tasks"]),
+            "imports": heaviest([found["tasks"][-1][task]]),
+        }
+        for task in TASKS
+        if task in found["tasks"][-1]
+    }
+    together = median(sum(map(cpu, one.values())) for one in found["tasks"])
+    worker, alone = median(found["worker"]), median(map(cpu, found["alone"]))
+    return {
+        "windows": len(found["tasks"]),
+        "tasks": tasks,
+        "tasks_together": round(together, 2),
+        "worker": round(worker, 2),
+        "one_process": round(alone, 2),
+        "one_process_peak_mb": max(one["peak_mb"] for one in found["alone"]),
+        "one_process_imports": heaviest(found["alone"][-1:]),
+        "ratio_tasks": round(together / alone, 2),
+        "ratio_worker": round(worker / alone, 2),
+    }
+
+
+def show(kind: str, result: dict[str, Any], console: Console) -> None:
+    """Print where the CPU of one kind of window goes."""
+    table = Table(title=f"A window with {kind}: CPU seconds", title_justify="left")
+    for name, side in COLUMNS.items():
+        table.add_column(name, justify=side)
+    for task, one in result["tasks"].items():
+        _row(table, task, one["cpu"], one["peak_mb"], one["imports"])
+    table.add_section()
+    _row(table, "tasks together", result["tasks_together"])
+    _row(table, "with the worker's own work", result["worker"])
+    _row(
+        table,
+        "the same in one process",
+        result["one_process"],
+        result["one_process_peak_mb"],
+        result["one_process_imports"],
+    )
+    _row(table, "tasks / one process", result["ratio_tasks"])
+    _row(table, "worker / one process", result["ratio_worker"])
+    console.print(table)
+
+
+def _row(
+    table: Table, name: str, figure: float, peak: int = 0, imports: dict[str, float] | None = None
+) -> None:
+    table.add_row(name, f"{figure:.2f}", str(peak or ""), _words(imports or {}))
+
+
+def _words(imports: dict[str, float]) -> str:
+    if not imports:
+        return ""
+    total = sum(imports.values())
+    parts = [f"{name} {took:.1f}" for name, took in imports.items()]
+    return f"{total:.1f}: {', '.join(parts)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=2, help="windows of each kind, at most 2")
+    given = parser.parse_args()
+    print(__doc__)
+    console = Console(width=140)
+    found = measure(given.times)
+    results = {kind: summary(one) for kind, one in found.items()}
+    for kind, result in results.items():
+        show(kind, result, console)
+    written = {
+        "versions": {name: version(name) for name in VERSIONS},
+        "cores": psutil.cpu_count(),
+        **results,
+    }
+    RESULTS.write_text(json.dumps(written, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
