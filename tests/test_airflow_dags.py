@@ -248,6 +248,17 @@ def test_an_executor_that_airflow_lacks_stops_no_other_monitor(tmp_path, parse):
     assert "Airflow has 'LocalExecutor,CeleryExecutor' here" in found["errors"][str(lost)]
 
 
+def test_a_worker_takes_its_place_as_given(tmp_path, parse, kubernetes):
+    """A pod where Airflow knows neither the executor nor Kubernetes' client still runs its task."""
+    resources = "{cpu: 1, memory: 2Gi}"
+    watch(tmp_path, "placed", f"airflow: {{executor: Elsewhere, resources: {resources}}}\n")
+    nowhere = kubernetes({"__init__.py": "raise ImportError('not here')"})
+
+    found = parse(**nowhere, _AIRFLOW_PARSING_CONTEXT_DAG_ID="rtscv__placed")
+
+    assert (sorted(found["dags"]), found["errors"]) == (["rtscv__placed"], {})
+
+
 def test_other_processes_find_a_monitor_by_its_name(tmp_path, monkeypatch):
     """The triggerer may keep the monitors in another folder than the worker that names one."""
     monkeypatch.setenv("RTSCV_MONITORS_DIR", "/worker/monitors")

@@ -6,6 +6,8 @@ loaded only for a monitor that names resources.
 
 from typing import Any
 
+from airflow.sdk import get_parsing_context
+
 from rtscv_mlops.config import AirflowSettings, ResourceSettings
 from rtscv_mlops.errors import ConfigError
 
@@ -14,7 +16,13 @@ CONTAINER = "base"
 
 
 def placement(settings: AirflowSettings) -> dict[str, Any]:
-    """Return the arguments of an operator that say where it runs; none for what is not set."""
+    """Return the arguments of an operator that say where it runs; none for what is not set.
+
+    A worker, who parses the one DAG that it runs, needs none of them. In a pod, Airflow often knows
+    no executor but the local one, and would refuse a task that names another.
+    """
+    if get_parsing_context().dag_id:
+        return {}
     found: dict[str, Any] = {}
     if settings.queue:
         found["queue"] = settings.queue
@@ -36,8 +44,8 @@ def _known_executor(name: str) -> str:
     except UnknownExecutorException as error:
         raise ConfigError(
             f"airflow.executor is {name!r}, and Airflow has {conf.get('core', 'executor')!r} here. "
-            "Add it to Airflow's setting core.executor, for the DAG processor, the scheduler and "
-            "the workers alike, or take it out of the monitor."
+            "Add it to Airflow's setting core.executor, for the DAG processor and the scheduler "
+            "alike, or take it out of the monitor."
         ) from error
     return name
 
@@ -49,8 +57,8 @@ def _pod(resources: ResourceSettings) -> Any:
     except ImportError as error:
         raise ConfigError(
             "airflow.resources needs the package kubernetes, which is not installed here. Install "
-            "apache-airflow-providers-cncf-kubernetes where Airflow parses DAGs and runs tasks, or "
-            "take airflow.resources out of the monitor."
+            "apache-airflow-providers-cncf-kubernetes where the DAG processor, the scheduler and "
+            "the API server run, or take airflow.resources out of the monitor."
         ) from error
     cpu = {} if resources.cpu is None else {"cpu": f"{resources.cpu:g}"}
     memory = {} if resources.memory is None else {"memory": resources.memory}
