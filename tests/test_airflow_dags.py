@@ -204,28 +204,27 @@ def kubernetes(tmp_path):
 
 def test_a_monitor_asks_for_its_own_pod(tmp_path, parse, kubernetes):
     """Memory is requested and limited, cores are requested only, and every task has its own."""
-    watch(tmp_path, "both", "airflow: {resources: {cpu: 0.5, memory: 2Gi}}\n")
-    watch(tmp_path, "cores", "airflow: {resources: {cpu: 2}}\n")
+    watch(tmp_path, "half", "airflow: {resources: {cpu: 0.5, memory: 2Gi}}\n")
+    watch(tmp_path, "two", "airflow: {resources: {cpu: 2, memory: 512Mi}}\n")
     watch(tmp_path, "plain")
 
     found = parse(**kubernetes(KUBERNETES))
 
     assert found["errors"] == {}
     pods = {name: dag["pods"] for name, dag in found["dags"].items()}
-    both = {"requests": {"cpu": "0.5", "memory": "2Gi"}, "limits": {"memory": "2Gi"}}
-    assert pods["rtscv__both"] == [pod_of(both)] * len(TASKS)
-    cores = {"requests": {"cpu": "2"}, "limits": None}
-    assert pods["rtscv__cores"] == [pod_of(cores)] * len(TASKS)
+    assert pods["rtscv__half"] == [pod_of("0.5", "2Gi")] * len(TASKS)
+    assert pods["rtscv__two"] == [pod_of("2", "512Mi")] * len(TASKS)
     assert pods["rtscv__plain"] == []
 
 
-def pod_of(resources):
+def pod_of(cpu, memory):
+    resources = {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}}
     return {"spec": {"containers": [{"name": "base", "resources": resources}]}}
 
 
 def test_resources_without_kubernetes_stop_no_other_monitor(tmp_path, parse, kubernetes):
     """The file says which package is missing, and the others are DAGs as before."""
-    asking = watch(tmp_path, "asking", "airflow: {resources: {memory: 2Gi}}\n")
+    asking = watch(tmp_path, "asking", "airflow: {resources: {cpu: 1, memory: 2Gi}}\n")
     watch(tmp_path, "plain")
 
     found = parse(**kubernetes({"__init__.py": "raise ImportError('not here')"}))

@@ -116,8 +116,8 @@ def test_the_template_shows_the_defaults(write):
     optional = re.compile(r"^#(reference|labels|baseline|canary):\n(#  .*\n)*", flags=re.MULTILINE)
     unset = re.compile(r"^ *# .*\(Not set\.\)\n *#.*\n", flags=re.MULTILINE)
     wrapped = re.compile(r"^ *# .*\n *# +its value\. \(Not set\.\)\n *#.*\n", flags=re.MULTILINE)
-    email = re.compile(r"^#  email:\n(#    .*\n)*", flags=re.MULTILINE)
-    for part in (optional, email, wrapped, unset):
+    nested = re.compile(r"^#  (email|resources):\n(#    .*\n)*", flags=re.MULTILINE)
+    for part in (optional, nested, wrapped, unset):
         text = part.sub("", text)
 
     active = re.sub(r"^( *)#(?=( {2})*\w+:)", r"\1", text, flags=re.MULTILINE)

@@ -60,8 +60,11 @@ def _pod(resources: ResourceSettings) -> Any:
             "apache-airflow-providers-cncf-kubernetes where the DAG processor, the scheduler and "
             "the API server run, or take airflow.resources out of the monitor."
         ) from error
-    cpu = {} if resources.cpu is None else {"cpu": f"{resources.cpu:g}"}
-    memory = {} if resources.memory is None else {"memory": resources.memory}
-    needs = models.V1ResourceRequirements(requests={**cpu, **memory}, limits=memory or None)
+    needs = models.V1ResourceRequirements(
+        requests={"cpu": f"{resources.cpu:g}", "memory": resources.memory},
+        # A task that has too little memory is better killed than left to crowd out its node; with
+        # too few cores it only takes longer.
+        limits={"memory": resources.memory},
+    )
     container = models.V1Container(name=CONTAINER, resources=needs)
     return models.V1Pod(spec=models.V1PodSpec(containers=[container]))

@@ -290,21 +290,19 @@ class ReportSettings(Settings):
 
 
 class ResourceSettings(Settings):
-    """What a pod of the monitor's tasks asks for, where Airflow runs them on Kubernetes."""
+    """What a pod of the monitor's tasks asks for, where Airflow runs them on Kubernetes.
 
-    cpu: float | None = Field(
-        default=None, gt=0, description="Cores that are requested; there is no limit.", examples=[1]
+    Both are asked for together: they take the place of all that Airflow's pod template says.
+    """
+
+    cpu: float = Field(
+        gt=0, description="Cores that are requested; there is no limit.", examples=[1]
     )
-    memory: str | None = Field(
-        default=None,
+    memory: str = Field(
         pattern=MEMORY,
         description="Memory that is requested, and the limit: a whole number of Mi or Gi.",
         examples=["2Gi"],
     )
-
-    def conflicts(self) -> Iterator[Conflict]:
-        if self.cpu is None and self.memory is None:
-            yield Conflict(("cpu", "memory"), "give cpu, memory, or both")
 
 
 class AirflowSettings(Settings):
