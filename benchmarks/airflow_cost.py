@@ -8,7 +8,8 @@ Airflow, task after task, and then once more by `rtscv-mlops run`, in a fresh pr
 monitor of another name. Figures are CPU seconds, user and system, of all processes that a task
 started; medians over windows. The first window warms up and is not counted. Imports are measured
 inside of the task, by package, each without what it imports in turn. Peak memory is the largest
-resident set of the task's own process, with what it shares with the worker that it was forked from.
+resident set of the task's own process, what it shares with the worker included, and that of the
+largest program that it started.
 """
 
 import argparse
@@ -34,7 +35,7 @@ from tools.stack import ROOT
 RESULTS = ROOT / "benchmarks" / "results" / "airflow_cost.json"
 PROBE = f"{ROOT / 'benchmarks' / 'probe'}{os.pathsep}{ROOT}"
 VERSIONS = ("apache-airflow", "celery", "mlflow", "scikit-learn", "evidently")
-WATCHED = Watched(0, windows=11)
+WATCHED = Watched(0, windows=16)
 QUIET, NEW = "nothing new", "unknowns"
 TASKS = (
     "rectify_window",
@@ -111,9 +112,17 @@ def run_alone(site: Cluster, interval: Interval) -> dict[str, Any]:
     return note
 
 
-def read_notes(folder: Path) -> list[dict[str, Any]]:
-    """Return what processes wrote down at their end."""
-    return [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+def read_notes(folder: Path, run_id: str = "") -> list[dict[str, Any]]:
+    """Return what the processes of a run wrote down at their end.
+
+    The memory of the largest program that a process started is added to its own.
+    """
+    every = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+    notes = [note for note in every if note["task"][1] == run_id and not note["inner"]]
+    for note in notes:
+        inner = [one["peak_mb"] for one in every if one["inner"] and one["task"] == note["task"]]
+        note["peak_mb"] += max(inner, default=0)
+    return notes
 
 
 def cpu(note: dict[str, Any]) -> float:
@@ -145,7 +154,7 @@ def measure(times: int) -> dict[str, Any]:
         for number, (kind, interval) in enumerate(windows(times)):
             run_id = f"measured-{number}"
             found[kind]["worker"].append(run_in_airflow(site, run_id, interval))
-            tasks = [note for note in read_notes(notes) if note["task"][1] == run_id]
+            tasks = read_notes(notes, run_id)
             found[kind]["tasks"].append({note["task"][2]: note for note in tasks})
             found[kind]["alone"].append(run_alone(site, interval))
             print(
@@ -231,7 +240,7 @@ def _words(imports: dict[str, float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=2, help="windows of each kind, at most 2")
+    parser.add_argument("--times", type=int, default=3, help="windows of each kind, at most 3")
     given = parser.parse_args()
     print(__doc__)
     console = Console(width=140)

@@ -30,9 +30,9 @@ def _problems(client: MlflowClient, watched: Watched) -> Iterator[str]:
     runs = find_runs(client, watched.name)
     yield from _window_problems(watched, runs)
     yield from _version_problems(client, watched, runs)
-    aliases = dict(client.get_registered_model(watched.name).aliases)
-    if aliases != {"champion": "1"}:
-        yield f"{watched.name}: its aliases moved to {aliases}"
+    champion = client.get_registered_model(watched.name).aliases.get("champion")
+    if str(champion) != "1":
+        yield f"{watched.name}: its champion moved to version {champion}"
 
 
 def _window_problems(watched: Watched, runs: list[RunSummary]) -> Iterator[str]:

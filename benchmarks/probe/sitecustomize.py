@@ -14,8 +14,14 @@ from collections import Counter
 from importlib import _bootstrap_external
 from pathlib import Path
 
+INNER = "COST_NOTES_OF_INNER"
 FOLDER = os.environ.pop("COST_NOTES", None)
-"""Taken away, so that a program that this process starts is part of it."""
+IS_INNER = FOLDER is None
+"""Whether a process that takes notes has started this program, and counts its CPU time as well."""
+if FOLDER:
+    os.environ[INNER] = FOLDER
+else:
+    FOLDER = os.environ.get(INNER)
 NAMES = ("AIRFLOW_CTX_DAG_ID", "AIRFLOW_CTX_DAG_RUN_ID", "AIRFLOW_CTX_TASK_ID")
 
 imports: "Counter[str]" = Counter()
@@ -37,6 +43,7 @@ def note():
     used = os.times()
     notes = {
         "task": [os.environ.get(name, "") for name in NAMES],
+        "inner": IS_INNER,
         "own": used.user + used.system,
         "children": used.children_user + used.children_system,
         "peak_mb": peak_memory(),
