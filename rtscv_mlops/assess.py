@@ -3,7 +3,7 @@
 Knows tables, labels and fitted models; knows nothing of where they came from or go to.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,9 @@ from rtscv_mlops.facts import ClassComparison, ClusterCard, Comparison, TellingF
 from rtscv_mlops.metrics import macro_f
 from rtscv_mlops.rectify import RTSCVClassifier
 from rtscv_mlops.rectify.clusters import Cluster
-from rtscv_mlops.rectify.rows import Numbers
+from rtscv_mlops.rectify.gates import chunks
+from rtscv_mlops.rectify.rows import Numbers, count, take
+from rtscv_mlops.rectify.work import do_all
 
 COMPARED_ROWS = 20_000
 """Known rows that champion and challenger are compared on, at most."""
@@ -208,29 +210,53 @@ def compare_by_folds(
     known = sample_known(known, COMPARED_ROWS, seed)
     smallest = int(np.unique(known.labels, return_counts=True)[1].min())
     splitter = StratifiedKFold(max(2, min(3, smallest)), shuffle=True, random_state=seed)
+    folds = list(splitter.split(known.labels, known.labels))
+    pieces = _refits(known, folds, unknowns, unknown_label)
+    found = do_all(_fit_and_predict, pieces, shared=(estimator,))
     answers = np.empty((2, len(known.labels)), dtype=object)
-    for fitted, held_out in splitter.split(known.labels, known.labels):
-        part = known.take(fitted)
-        rows = known.rows(known.features.iloc[held_out])
-        plain = clone(estimator).fit(part.rows(), part.labels)
-        answers[0, held_out] = predict(plain, rows)
-        rectified = _fit_with(estimator, part, unknowns, unknown_label)
-        answers[1, held_out] = predict(rectified, rows)
+    for (_, held_out), plain, rectified in zip(folds, found[::2], found[1::2], strict=True):
+        answers[0, held_out], answers[1, held_out] = plain, rectified
     how = f"{len(known.labels)} training rows, each held out once from refits of both models"
     return _compare(known.labels, answers[0], answers[1], unknown_label, how)
 
 
-def _fit_with(estimator: Any, part: Known, unknowns: pd.DataFrame, unknown_label: Any) -> Any:
+def _refits(
+    known: Known, folds: list[Any], unknowns: pd.DataFrame, unknown_label: Any
+) -> Iterator[tuple[Rows, NDArray[Any], Rows]]:
+    """Yield for each fold what either model is fitted on, and the rows that it must foretell."""
+    for fitted, held_out in folds:
+        part, rows = known.take(fitted), known.rows(known.features.iloc[held_out])
+        yield part.rows(), part.labels, rows
+        yield *_with_unknowns(part, unknowns, unknown_label), rows
+
+
+def _with_unknowns(
+    part: Known, unknowns: pd.DataFrame, unknown_label: Any
+) -> tuple[Rows, NDArray[Any]]:
     rows = pd.concat([part.features, unknowns], ignore_index=True)
     # From a list, so that the type has room for the longest label.
     labels = np.asarray([*part.labels.tolist(), *[unknown_label] * len(unknowns)])
-    return clone(estimator).fit(part.rows(rows), labels)
+    return part.rows(rows), labels
+
+
+def _fit_and_predict(estimator: Any, rows: Rows, labels: NDArray[Any], held_out: Rows) -> Any:
+    return predict(clone(estimator).fit(rows, labels), held_out)
 
 
 def predict(model: Any, rows: Rows) -> NDArray[Any]:
     """Return a model's answers; booleans as 0 and 1, since a rectified model needs a third."""
-    answers = np.asarray(model.predict(rows)).ravel()
+    pieces = list(chunks(np.arange(count(rows))))
+    if len(pieces) > 1:
+        answers = np.concatenate(
+            do_all(_predict, ((take(rows, some),) for some in pieces), shared=(model,))
+        )
+    else:
+        answers = _predict(model, rows)
     return answers.astype(int) if answers.dtype == bool else answers
+
+
+def _predict(model: Any, rows: Rows) -> NDArray[Any]:
+    return np.asarray(model.predict(rows)).ravel()
 
 
 def _compare(

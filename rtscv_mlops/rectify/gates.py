@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from sklearn.base import clone
 from sklearn.tree import DecisionTreeClassifier
 
 from rtscv_mlops.rectify.rows import Numbers, count, take
+from rtscv_mlops.rectify.work import do_all
 
 TRIMMED = 0.01
 """Share of known rows at either end that a column's spread is measured without."""
@@ -84,6 +84,13 @@ def chunks(indices: NDArray) -> Iterator[NDArray]:
         yield indices[start : start + CHUNK]
 
 
+def held_out_chunks(layout: Layout, scored: NDArray) -> Iterator[tuple[int, NDArray]]:
+    """Cut rows into pieces of bounded length, each with the one fold that holds it out."""
+    for fold in range(layout.folds.max() + 1):
+        for rows in chunks(scored[layout.folds[scored] == fold]):
+            yield fold, rows
+
+
 class KernelGate:
     """Weighted ridge regression on a Gaussian kernel, on landmarks drawn from all rows.
 
@@ -128,18 +135,33 @@ class KernelGate:
         gram = sum(gram for gram, _ in sums)
         target = sum(target for _, target in sums)
         prior = self._kernel(self._landmarks)
-        coefficients = []
-        for fold, (fold_gram, fold_target) in enumerate(sums):
-            solved = _ridge(gram - fold_gram, target - fold_target, prior, self._ridge)
-            for rows in chunks(scored[layout.folds[scored] == fold]):
-                scores[rows] = self._features_of(rows) @ solved
-            coefficients.append(solved)
+        coefficients = [
+            _ridge(gram - fold_gram, target - fold_target, prior, self._ridge)
+            for fold_gram, fold_target in sums
+        ]
+        for rows, found in self._held_out_scores(layout, scored, coefficients):
+            scores[rows] = found
         if self._coefficients is None:
             self._coefficients = np.mean(coefficients, axis=0)
         return scores
 
     def scores(self, rows: Any) -> NDArray:
         return self._kernel(self._scale(self._numbers.transform(rows))) @ self._coefficients
+
+    def _held_out_scores(
+        self, layout: Layout, scored: NDArray, coefficients: list[NDArray]
+    ) -> Iterator[tuple[NDArray, NDArray]]:
+        """Yield rows, and their scores by the coefficients that were solved without them."""
+        pieces = list(held_out_chunks(layout, scored))
+        if self._features is not None:
+            yield from ((rows, self._features[rows] @ coefficients[fold]) for fold, rows in pieces)
+            return
+        found = do_all(
+            _kernel_scores,
+            ((self._table[rows], coefficients[fold]) for fold, rows in pieces),
+            shared=(self._landmarks,),
+        )
+        yield from zip((rows for _, rows in pieces), found, strict=True)
 
     def _normal_equations(
         self, layout: Layout, fold: int, before: dict[bytes, NDArray]
@@ -247,6 +269,10 @@ def _gaussian(rows: NDArray, landmarks: NDArray) -> NDArray:
     return np.exp(squared, out=squared)
 
 
+def _kernel_scores(landmarks: NDArray, rows: NDArray, coefficients: NDArray) -> NDArray:
+    return _gaussian(rows, landmarks) @ coefficients
+
+
 def _ridge(gram: NDArray, target: NDArray, prior: NDArray, ridge: float) -> NDArray:
     """Solve the ridge equations.
 
@@ -291,28 +317,20 @@ class ForestGate:
         weight = np.ones(len(fitted))
         weight[len(layout.classes) :] = layout.dummy_weight
         seeds = np.random.SeedSequence([self._seed, len(fitted)]).spawn(self.n_trees)
-
-        def grow(seed: np.random.SeedSequence) -> tuple[Any, NDArray]:
-            rng = np.random.default_rng(seed)
-            # Rows that no layout fits are left out as often as others, so that all have as many
-            # votes: more votes make a margin less noisy, and then no null for the others.
-            drawn = rng.random(len(self._table)) < 0.5
-            grown = drawn[fitted]
-            tree = DecisionTreeClassifier(
-                max_features="sqrt",
-                min_samples_leaf=4,
-                random_state=int(rng.integers(2**31)),
-            ).fit(self._table[fitted[grown]], labels[grown], sample_weight=weight[grown])
-            return tree, scored[~drawn[scored]]
-
+        draws = [self._draw_half(seed) for seed in seeds]
+        trees = do_all(
+            _grow,
+            ((drawn[fitted], seed) for drawn, seed in draws),
+            shared=(self._table[fitted], labels, weight),
+            n_jobs=self.n_jobs,
+        )
         scores = np.zeros((len(self._table), layout.n_classes + 1))
         votes = np.zeros(len(self._table))
-        grown = Parallel(n_jobs=self.n_jobs)(delayed(grow)(seed) for seed in seeds)
-        for tree, left_out in grown:
-            for rows in chunks(left_out):
+        for tree, (drawn, _) in zip(trees, draws, strict=True):
+            for rows in chunks(scored[~drawn[scored]]):
                 scores[rows[:, None], tree.classes_] += tree.predict_proba(self._table[rows])
                 votes[rows] += 1
-        self._trees = self._trees or [tree for tree, _ in grown]
+        self._trees = self._trees or trees
         return scores / np.maximum(votes, 1)[:, None]
 
     def scores(self, rows: Any) -> NDArray:
@@ -322,6 +340,20 @@ class ForestGate:
         for tree in self._trees:
             scores[:, tree.classes_] += tree.predict_proba(numbers) / len(self._trees)
         return scores
+
+    def _draw_half(self, seed: np.random.SeedSequence) -> tuple[NDArray, int]:
+        """Return which rows of the table a tree may see, and the seed of its own choices.
+
+        Rows that no layout fits are left out as often as others, so that all have as many votes:
+        more votes make a margin less noisy, and then no null for the others.
+        """
+        rng = np.random.default_rng(seed)
+        return rng.random(len(self._table)) < 0.5, int(rng.integers(2**31))
+
+
+def _grow(rows: NDArray, labels: NDArray, weight: NDArray, grown: NDArray, seed: int) -> Any:
+    tree = DecisionTreeClassifier(max_features="sqrt", min_samples_leaf=4, random_state=seed)
+    return tree.fit(rows[grown], labels[grown], sample_weight=weight[grown])
 
 
 class FoldsGate:
@@ -347,14 +379,26 @@ class FoldsGate:
             for fold in range(layout.folds.max() + 1)
             for sample in range(self.n_samples)
         ]
-        models = Parallel(n_jobs=self.n_jobs)(
-            delayed(self._fit_fold)(layout, fold, seed) for fold, seed in jobs
+        models = do_all(
+            _fit,
+            (self._fold(layout, fold, seed) for fold, seed in jobs),
+            shared=(self.estimator,),
+            n_jobs=self.n_jobs,
         )
         scores = np.zeros((count(self._table), layout.n_classes + 1))
-        for (fold, _), model in zip(jobs, models, strict=True):
-            for rows in chunks(scored[layout.folds[scored] == fold]):
-                found = class_scores(model, take(self._table, rows), scores.shape[1])
-                scores[rows] += found / self.n_samples
+        n = self.n_samples
+        pieces = [
+            (rows, model)
+            for fold, rows in held_out_chunks(layout, scored)
+            for model in models[fold * n : (fold + 1) * n]
+        ]
+        found = do_all(
+            class_scores,
+            ((model, take(self._table, rows), scores.shape[1]) for rows, model in pieces),
+            n_jobs=self.n_jobs,
+        )
+        for (rows, _), some in zip(pieces, found, strict=True):
+            scores[rows] += some / n
         if not self._models:
             self._models, self._n_classes = models, scores.shape[1]
         return scores
@@ -364,14 +408,19 @@ class FoldsGate:
             [class_scores(model, rows, self._n_classes) for model in self._models], axis=0
         )
 
-    def _fit_fold(self, layout: Layout, fold: int, seed: np.random.SeedSequence) -> Any:
+    def _fold(self, layout: Layout, fold: int, seed: np.random.SeedSequence) -> tuple[Any, NDArray]:
+        """Return what is fitted without a fold: rows of the classes and a sample of the window."""
         rng = np.random.default_rng(seed)
         kept = layout.folds[layout.classes] != fold
         others = layout.dummy[layout.folds[layout.dummy] != fold]
         size = min(max(round(layout.ratio * kept.sum()), 2), len(others))
         rows = np.concatenate([layout.classes[kept], rng.choice(others, size, replace=False)])
         labels = np.concatenate([layout.labels[kept], np.full(size, layout.n_classes)])
-        return clone(self.estimator).fit(take(self._table, rows), labels)
+        return take(self._table, rows), labels
+
+
+def _fit(estimator: Any, rows: Any, labels: NDArray) -> Any:
+    return clone(estimator).fit(rows, labels)
 
 
 def class_scores(model: Any, rows: Any, n_classes: int) -> NDArray:

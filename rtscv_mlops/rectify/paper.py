@@ -7,13 +7,13 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit, check_cv
 
 from rtscv_mlops.errors import InputError
 from rtscv_mlops.rectify.rows import take
+from rtscv_mlops.rectify.work import do_all
 
 
 def sample_window(n_window: int, n_known: int, rate: float, of: str, seed: int) -> NDArray:
@@ -45,20 +45,30 @@ def cross_validate_sample(
 
     A row that the splitter never holds out, as in holdout validation, is not kept.
     """
-
-    def held_out_unknowns(train: NDArray, test: NDArray) -> NDArray:
-        test = test[layout[test] == dummy]
-        if len(test) == 0:
-            return test
-        params = {name: values[train] for name, values in fit_params.items()}
-        model = clone(estimator).fit(take(rows, train), layout[train], **params)
-        return test[np.asarray(model.predict(take(rows, test))).ravel() == dummy]
-
     try:
         splits = list(check_cv(cv, layout, classifier=True).split(np.zeros(len(layout)), layout))
     except ValueError as error:
         raise InputError(f"{cv!r} cannot split the rows: {error} Choose another cv.") from error
-    kept = Parallel(n_jobs=n_jobs)(delayed(held_out_unknowns)(*split) for split in splits)
+    shared = (estimator, rows, layout, dummy, fit_params)
+    kept = do_all(_held_out_unknowns, splits, shared=shared, n_jobs=n_jobs)
     unknown = np.zeros(len(layout), dtype=bool)
     unknown[np.concatenate(kept)] = True
     return unknown
+
+
+def _held_out_unknowns(
+    estimator: Any,
+    rows: Any,
+    layout: NDArray,
+    dummy: Any,
+    fit_params: dict[str, NDArray],
+    train: NDArray,
+    test: NDArray,
+) -> NDArray:
+    """Return the held-out rows of the dummy class that a model without them takes for it."""
+    test = test[layout[test] == dummy]
+    if len(test) == 0:
+        return test
+    params = {name: values[train] for name, values in fit_params.items()}
+    model = clone(estimator).fit(take(rows, train), layout[train], **params)
+    return test[np.asarray(model.predict(take(rows, test))).ravel() == dummy]
