@@ -17,7 +17,7 @@ export DO_NOT_TRACK := true
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock demo up quickstart boundaries test test-slow lint format bench \
-	bench-memory bench-paper bench-parsing bench-verdict faults clean
+	bench-memory bench-paper bench-parsing bench-scale bench-verdict faults clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,13 +68,17 @@ format: install ## Fix style and format
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
-bench: bench-verdict bench-paper bench-memory bench-parsing ## Run the benchmarks
+bench: bench-verdict bench-paper bench-memory bench-parsing bench-scale ## Run the benchmarks
 
 bench-parsing: install ## Measure what parsing 100 monitors costs Airflow
 	$(PY) -m benchmarks.dag_parsing $(ARGS)
 
 bench-memory: install ## Measure the memory of a window of 50 thousand and of 5 million rows
 	$(PY) -m benchmarks.window_memory $(ARGS)
+
+bench-scale: install ## Measure what a second Celery worker, and a second Dask worker, are worth
+	$(PY) -m benchmarks.celery_scale $(ARGS)
+	$(PY) -m benchmarks.dask_scale $(ARGS)
 
 # One thread per process: the benchmark runs processes side by side, and timings must not depend
 # on how many cores a linear algebra library happens to find.

@@ -14,7 +14,7 @@ LAYERS = [  # a module may import the rows above its own, itself, and nothing el
     {"metrics"},
     {"config", "facts", "window", "rectify"},  # pure
     {"assess", "review", "peers"},  # pure: what is made of a finding, asked, compared with it
-    {"sources", "report", "registry", "alerts"},  # one outside world each
+    {"sources", "report", "registry", "alerts", "compute"},  # one outside world each
     {"pipeline"},
     {"demo"},
     {"airflow", "cli"},

@@ -190,10 +190,15 @@ def test_settings_are_frozen_and_strict():
 
 
 def test_the_byte_cap_does_not_decide_a_result(write):
-    """Settings that only guard or inform may change without making a window new."""
+    """Settings that only guard, inform or say who does the work make no window new."""
     plain = load_monitor(write(MINIMAL)).result_settings()
 
-    same = load_monitor(write(with_lines(source="max_bytes: 5000000", review="expires: 1d")))
+    other_engine = "engine: dask\naddress: tcp://scheduler:8786\njobs: 4\nfallback: true"
+    same = load_monitor(
+        write(
+            with_lines(source="max_bytes: 5000000", review="expires: 1d", compute=other_engine),
+        )
+    )
     other = load_monitor(write(with_lines(rectify="seed: 1")))
 
     assert same.result_settings() == plain

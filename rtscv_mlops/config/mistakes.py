@@ -23,6 +23,7 @@ PATTERNS = {
     kinds.ALIAS: "made of letters, digits, dashes and underscores",
     settings.FIT: "written like package.module:function",
     settings.MAIL: "an e-mail address",
+    settings.SCHEDULER: "an address that begins with tcp://, tls://, ws:// or wss://",
     kinds.WEB: "an address that begins with https:// or http://",
 }
 NEEDS = {

@@ -35,6 +35,7 @@ CRON = r"^\S+( \S+){4}$"
 NOTIFIER = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
 MAIL = r"^[^@\s]+@[^@\s]+$"
 MEMORY = r"^[1-9][0-9]*[MG]i$"
+SCHEDULER = r"^(tcp|tls|ws|wss)://[^\s/]"
 
 
 class ModelSettings(Settings):
@@ -159,6 +160,47 @@ class CanarySettings(Settings):
     rate: float = Field(
         default=0.1, gt=0, le=0.5, description="Share of the window that the hidden class makes."
     )
+
+
+class ComputeSettings(Settings):
+    """Where the work of a window is done; the result does not depend on it."""
+
+    engine: Literal["local", "dask"] = Field(
+        default="local", description="This machine, or the workers of a Dask cluster."
+    )
+    jobs: int = Field(
+        default=1, ge=1, le=1_000, description="Processes on this machine, with one thread each."
+    )
+    address: Annotated[Address, Field(pattern=SCHEDULER)] | None = Field(
+        default=None,
+        description="Dask scheduler, for `engine: dask`.",
+        examples=["tcp://dask-scheduler:8786"],
+    )
+    address_env: EnvName | None = Field(
+        default=None,
+        description="Environment variable that holds the address instead.",
+        examples=["DASK_SCHEDULER"],
+    )
+    timeout: Patience = Field(
+        default=timedelta(seconds=30),
+        description="Time to wait for the scheduler, and then for a first worker.",
+    )
+    fallback: bool = Field(
+        default=False,
+        description="Use this machine, and say so, while the cluster cannot be used; otherwise "
+        "the window fails.",
+    )
+
+    def conflicts(self) -> Iterator[Conflict]:
+        given = [name for name in ("address", "address_env") if getattr(self, name) is not None]
+        if self.engine == "dask" and len(given) != 1:
+            found = "both are given" if given else "none is given"
+            yield Conflict(
+                ("address_env", "address", "engine"),
+                f"a Dask cluster needs either address or address_env; {found}",
+            )
+        if self.engine == "local" and given:
+            yield Conflict((*given, "engine"), f"{given[0]} is of no use without engine: dask")
 
 
 DISTANCES = {"wasserstein", "jensenshannon", "psi", "kl_div", "hellinger", "ed"}
@@ -401,6 +443,7 @@ class Monitor(Settings):
     baseline: BaselineSettings | None = None
     rectify: RectifySettings = RectifySettings()
     canary: CanarySettings | None = None
+    compute: ComputeSettings = ComputeSettings()
     drift: DriftSettings = DriftSettings()
     alert: AlertSettings = AlertSettings()
     review: ReviewSettings = ReviewSettings()

@@ -8,6 +8,7 @@ from typing import Literal
 from packaging.version import Version
 
 from rtscv_mlops import registry
+from rtscv_mlops.compute import computing
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.pipeline.training import find_training
@@ -48,6 +49,7 @@ def check_monitor(monitor: Monitor) -> Iterator[Check]:
     yield from (Check("champion", "warning", each) for each in (*champion.findings, *problems))
     yield from _training(monitor, client, champion)
     yield from _place(monitor, champion.columns)
+    yield from _compute(monitor)
     yield from _alerts(monitor)
 
 
@@ -100,6 +102,17 @@ def _place(monitor: Monitor, columns: Sequence[Column] = ()) -> Iterator[Check]:
     times = "" if found.first is None else f", from {found.first} to {found.last}"
     yield Check("source", "ok", f"{files}{found.place}{rows}{times}")
     yield from (Check("source", "warning", finding) for finding in found.findings)
+
+
+def _compute(monitor: Monitor) -> Iterator[Check]:
+    try:
+        with computing(monitor.compute) as engine:
+            pass
+    except RtscvError as error:
+        yield Check("compute", "problem", str(error))
+        return
+    yield Check("compute", "ok", f"the work is done by {engine.words}")
+    yield from (Check("compute", "warning", finding) for finding in engine.findings)
 
 
 def _alerts(monitor: Monitor) -> Iterator[Check]:

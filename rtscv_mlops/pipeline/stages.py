@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 
 from rtscv_mlops import registry
+from rtscv_mlops.compute import computing, on_one_thread
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import NotAssessed
 from rtscv_mlops.facts import NOT_ASSESSED, Evidence, WindowFacts
@@ -192,6 +193,7 @@ def open_window_run(
     return run if run.is_complete else run.take_over()
 
 
+@on_one_thread
 def rectify_window(taken: Taken) -> Rectification:
     """Run RTSCV, and write down what it showed; the verdict comes last."""
     monitor, champion, run = taken.monitor, taken.champion, taken.run
@@ -199,14 +201,18 @@ def rectify_window(taken: Taken) -> Rectification:
     _log_inputs(taken)
     changed = _log_settings(taken)
     estimator = registry.as_estimator(champion, monitor.model.fit)
-    done = rectify(
-        taken.facts, monitor, taken.window, champion.estimator, estimator, training, null
-    )
+    with computing(monitor.compute) as engine:
+        log.info("rectify_window: the work is done by %s", engine.words)
+        done = rectify(
+            taken.facts, monitor, taken.window, champion.estimator, estimator, training, null
+        )
+        disagrees = disagreement(null, training.known, estimator, monitor, taken.client, champion)
     findings = (
         *champion.findings,
         *registry.history(taken.client, monitor.model.name, alias=monitor.model.alias).problems,
         *changed,
-        *disagreement(null, training.known, estimator, monitor, taken.client, champion),
+        *engine.findings,
+        *disagrees,
         *volume_jump(taken.window.rows, _usual_rows(taken)),
         *done.facts.findings,
     )
@@ -326,6 +332,7 @@ def add_finding(run: WindowRun, facts: WindowFacts, finding: str) -> WindowFacts
     return facts
 
 
+@on_one_thread
 def write_report(
     monitor: Monitor, run: WindowRun, facts: WindowFacts, evidence: Evidence
 ) -> WindowFacts:
