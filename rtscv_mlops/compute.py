@@ -169,7 +169,7 @@ def _connect(settings: ComputeSettings, where: str) -> "Client":
     # Dask's own words hold the address, which may hold a password: they are left out, twice.
     try:
         return _within(seconds, lambda: Client(address, timeout=seconds, set_as_default=False))
-    except (OSError, TimeoutError):
+    except OSError:  # a timeout is one
         raise ServiceError(
             f"The Dask scheduler at {where} did not answer within {seconds:g} seconds. See that it "
             "runs, that the address is right and can be reached from here, then try again.",
@@ -301,8 +301,8 @@ def _asking(where: str) -> Iterator[None]:
         ) from error
     except (concurrent.futures.CancelledError, CommClosedError):
         raise ServiceError(
-            f"The Dask scheduler at {where} was lost while work was done there. See why it "
-            "stopped, then run the window again.",
+            f"The Dask scheduler at {where} was stopped or restarted while work was done there. "
+            "See why, then run the window again.",
             code="compute_lost",
         ) from None
     except ImportError as error:
