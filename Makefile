@@ -68,7 +68,8 @@ format: install ## Fix style and format
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
-bench: bench-verdict bench-paper bench-memory bench-parsing bench-scale ## Run the benchmarks
+bench: install ## Measure what a run costs, in ratios beside their goals
+	$(PY) -m benchmarks.cost $(ARGS)
 
 bench-parsing: install ## Measure what parsing 100 monitors costs Airflow
 	$(PY) -m benchmarks.dag_parsing $(ARGS)
