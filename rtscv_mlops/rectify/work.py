@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
 
 Piece = tuple[Any, ...]
 Crew = Callable[[Callable[..., Any], Iterable[Piece], Piece], list[Any]]
@@ -44,4 +45,10 @@ def do_all(
         return crew(function, pieces, shared)
     # "c": a learner may write to the rows it is given, and sees them as its own.
     parallel = Parallel(n_jobs=n_jobs, mmap_mode="c")
-    return list(parallel(delayed(function)(*shared, *piece) for piece in pieces))
+    return list(parallel(delayed(_on_one_thread)(function, *shared, *piece) for piece in pieces))
+
+
+def _on_one_thread(function: Callable[..., Any], *given: Any) -> Any:
+    """Call a function; sums on several threads are rounded as the number of threads has it."""
+    with threadpool_limits(limits=1):
+        return function(*given)
