@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from uuid import uuid4
 
 from joblib import Parallel, delayed, parallel_config
+from joblib.externals.loky import get_reusable_executor
 from threadpoolctl import threadpool_limits
 
 from rtscv_mlops.config import ComputeSettings
@@ -70,6 +71,8 @@ def computing(settings: ComputeSettings) -> Iterator[Engine]:
                     raise
                 said = f"{error} Until then compute.fallback has the work done on this machine."
                 engine = Engine(engine.words, (said,))
+        if settings.jobs > 1:
+            stack.callback(_end_processes)
         stack.enter_context(working(crew))
         yield engine
 
@@ -87,6 +90,11 @@ def _here(jobs: int) -> tuple[Crew | None, Engine]:
         return _results(parallel(delayed(_do)(function, *shared, *piece) for piece in pieces))
 
     return crew, Engine(f"{jobs} processes on this machine")
+
+
+def _end_processes() -> None:
+    """End what joblib keeps for later calls: it would outlive a task of Airflow for minutes."""
+    get_reusable_executor().shutdown(wait=True)
 
 
 # -- what another process does

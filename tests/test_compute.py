@@ -36,7 +36,8 @@ from tests.clusters import (
     SlowLearner,
     break_down,
     double,
-    processes,
+    place,
+    places,
     threads,
     warn,
 )
@@ -84,6 +85,15 @@ def engines(cluster):
     ]
 
 
+@on_one_thread
+def judge(settings, learner, gate):
+    """Judge a window with figs in it by models of leaves without, as a stage would."""
+    X, y = leaves(0, LEAVES)
+    window, _ = leaves(1, WINDOW)
+    with computing(settings):
+        return RTSCVClassifier(learner, gate=gate).fit(X, y, deployment=window)
+
+
 def done_there(cluster):
     """How many pieces of each kind the workers have done."""
     prefixes = cluster.scheduler.task_prefixes.values()
@@ -110,21 +120,16 @@ def small_pieces(monkeypatch):
 )
 def test_every_engine_finds_the_same(cluster, small_pieces, gate, learner, pieces):
     """Facts, scores and rows agree to the last bit, and the cluster did its part of the work."""
-    X, y = leaves(0, LEAVES)
-    window, _ = leaves(1, WINDOW)
-    found = []
+    rows, _ = leaves(2, WINDOW)
 
-    for settings in engines(cluster):
-        with computing(settings):
-            found.append(RTSCVClassifier(learner, gate=gate).fit(X, y, deployment=window))
+    plain, *others = [judge(settings, learner, gate) for settings in engines(cluster)]
 
-    plain, *others = found
     assert plain.assessment_.verdict == "unknowns"
     for other in others:
         assert np.array_equal(other.unknown_indices_, plain.unknown_indices_)
         assert np.array_equal(other.window_scores_, plain.window_scores_)
         assert np.array_equal(other.known_scores_, plain.known_scores_)
-        assert np.array_equal(other.unknown_score(window), plain.unknown_score(window))
+        assert np.array_equal(other.unknown_score(rows), plain.unknown_score(rows))
         assert other.assessment_.diagnostics == plain.assessment_.diagnostics
         assert other.assessment_.p_value == plain.assessment_.p_value
     assert pieces <= set(done_there(cluster))
@@ -139,7 +144,7 @@ def test_every_engine_compares_the_same(cluster, small_pieces):
     found = []
 
     for settings in engines(cluster):
-        with computing(settings):
+        with computing(settings), threadpool_limits(limits=1):
             comparison = compare_by_folds(SVC(), known, figs, "unknown", seed=0)
             found.append((comparison, predict(model, rows.to_numpy()).tolist()))
 
@@ -217,11 +222,21 @@ def test_workers_use_one_thread(cluster):
         assert all(set(one) == {2} for one in before.values())
 
 
-def test_workers_start_no_processes(cluster):
-    """A learner with n_jobs keeps to its worker: the cluster is shared already."""
+def test_workers_start_no_helpers(cluster):
+    """A learner with n_jobs keeps to its place: the work is shared out already."""
     for settings in engines(cluster)[1:]:
         with computing(settings):
-            assert [len(pids) for pids in do_all(processes, [(1,), (2,)])] == [1, 1]
+            assert [len(found) for found in do_all(places, [(1,), (2,)])] == [1, 1]
+
+
+def test_processes_end_with_the_work():
+    """What was started for a window does not outlive it."""
+    with computing(ComputeSettings(jobs=2)):
+        pids = {pid for pid, _ in do_all(place, [(1,), (2,), (3,)])}
+
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 # -- what may become of a cluster
@@ -229,15 +244,12 @@ def test_workers_start_no_processes(cluster):
 
 def test_a_killed_worker_is_survived(cluster, tmp_path):
     """A worker that is killed in the middle of a fit costs time, and changes nothing."""
-    X, y = leaves(0, LEAVES)
-    window, _ = leaves(1, WINDOW)
-    plain = RTSCVClassifier(GaussianNB(), gate="estimator").fit(X, y, deployment=window)
+    plain = judge(ComputeSettings(), GaussianNB(), "estimator")
     slow = SlowLearner(str(tmp_path), seconds=0.5)
     killer = Killer(tmp_path)
     killer.start()
 
-    with computing(engines(cluster)[2]):
-        found = RTSCVClassifier(slow, gate="estimator").fit(X, y, deployment=window)
+    found = judge(engines(cluster)[2], slow, "estimator")
 
     at_work = {int(file.name) for file in tmp_path.iterdir()} - {os.getpid()}
     assert killer.killed in at_work
@@ -248,16 +260,12 @@ def test_a_killed_worker_is_survived(cluster, tmp_path):
 
 def test_work_that_kills_workers_is_an_error():
     """Work that no worker survives ends with a sentence, not with an endless try."""
-    X, y = leaves(0, LEAVES)
-    window, _ = leaves(1, WINDOW)
-
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         start_cluster(workers=1) as cluster,
-        computing(dask_at(cluster.scheduler_address)),
         pytest.raises(ServiceError, match="died one after the other of the same piece") as caught,
     ):
-        RTSCVClassifier(Murderer(os.getpid()), gate="estimator").fit(X, y, deployment=window)
+        judge(dask_at(cluster.scheduler_address), Murderer(os.getpid()), "estimator")
 
     assert caught.value.code == "compute_lost"
 
