@@ -145,7 +145,7 @@ def measure(times: int) -> dict[str, Any]:
     found: dict[str, Any] = {kind: defaultdict(list) for kind in (QUIET, NEW)}
     with cluster() as site:
         prepare(site, [WATCHED], catchup=False)
-        notes = site.worker_folder("worker") / "notes"
+        notes = site.folder_of("worker") / "notes"
         notes.mkdir(parents=True)
         site.start_airflow()
         site.start_worker("worker", {"PYTHONPATH": PROBE, "COST_NOTES": str(notes)})

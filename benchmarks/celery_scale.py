@@ -7,8 +7,9 @@ slot. Every monitor has a model of its own in MLflow and a few days of handwritt
 object store (S3 by moto); one window in five holds a digit that its model was not taught. Airflow
 catches up from the first day; workers start when all runs are there. The clock runs from the first
 task to the last outcome. CPU seconds are those of the workers with all that they start, from their
-start on. A worker has its own host name, its own folders and its own view of the disk, in which
-nothing that another process writes can be seen; artifacts go through MLflow's server.
+start on. A worker, and the triggerer, has its own host name, its own folders and its own view of
+the disk, in which nothing that another process writes can be seen; artifacts go through MLflow's
+server.
 
 Workers share this machine's cores with Airflow's scheduler and API server, with MLflow, PostgreSQL,
 Redis and the object store, so that the ratio of the two is a lower bound of what a second machine
@@ -103,7 +104,7 @@ def measure(monitors: int, windows: int, workers: int) -> dict[str, Any]:
         by_worker = Counter(task["hostname"] for task in tasks)
         problems = find_problems(site, fleet)
         apart = can_be_apart()
-        problems += shared_folders(site, names) if apart else []
+        problems += shared_folders(site, [*names, "triggerer"]) if apart else []
         problems += [f"{name} did nothing" for name in names if apart and not by_worker[name]]
         right = right_verdicts(site, fleet)
     seconds, judged = _elapsed(tasks), monitors * windows

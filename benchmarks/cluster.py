@@ -1,9 +1,9 @@
 """A small cluster on this machine: Airflow with CeleryExecutor, MLflow, PostgreSQL, Redis and S3.
 
-Every Celery worker stands for a machine of its own. It has its own host name and folders, and
-where this machine lets us (Linux, as root or with user namespaces) it also has its own view of the
-disk: it can write to its own folder only, and sees nothing that another process of the cluster
-has written. Knows services and workers; knows nothing of monitors.
+Every Celery worker, and the triggerer, stands for a machine of its own. It has its own host name
+and folders, and where this machine lets us (Linux, as root or with user namespaces) it also has its
+own view of the disk: it can write to its own folder only, and sees nothing that another process of
+the cluster has written. Knows services and workers; knows nothing of monitors.
 """
 
 import os
@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -72,12 +72,23 @@ class Cluster(Stack):
     def base(self) -> Path:
         return self.folder.parent
 
-    def worker_folder(self, name: str) -> Path:
+    def folder_of(self, name: str) -> Path:
+        """Return the folder of a program that is apart from the others."""
         return self.base / name
 
+    def start_airflow(self, parts: Sequence[str] = ("scheduler", "dag-processor")) -> None:
+        """Start Airflow's parts, the triggerer apart from the others."""
+        super().start_airflow(parts)
+        self.start_apart("triggerer", "airflow", "triggerer")
+
     def start_worker(self, name: str, more: Mapping[str, str] | None = None) -> None:
-        """Start a worker of one slot in its own folder, with its own copy of the monitors."""
-        own = self.worker_folder(name)
+        """Start a worker of one slot."""
+        words = ("--celery-hostname", f"{name}@%h", "--concurrency", "1", "--skip-serve-logs")
+        self.start_apart(name, "airflow", "celery", "worker", *words, more=more)
+
+    def start_apart(self, name: str, *command: str, more: Mapping[str, str] | None = None) -> None:
+        """Start a program in its own folder, with its own copy of the monitors."""
+        own = self.folder_of(name)
         for part in ("home", "tmp"):
             (own / part).mkdir(parents=True)
         shutil.copytree(self.monitors, own / "monitors")
@@ -89,8 +100,7 @@ class Cluster(Stack):
         }
         self.start(
             name,
-            *("airflow", "celery", "worker", "--celery-hostname", f"{name}@%h"),
-            *("--concurrency", "1", "--skip-serve-logs"),
+            *command,
             folder=own,
             more={**places, **(more or {})},
             through=apart(str(own), str(self.base), name) if can_be_apart() else (),

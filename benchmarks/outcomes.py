@@ -107,14 +107,14 @@ def _runs_say(site: Cluster, fleet: list[Watched]) -> Iterator[tuple[str, str]]:
             yield from ((f"{where} tag {name}", text) for name, text in version.tags.items())
 
 
-def shared_folders(site: Cluster, workers: Iterable[str]) -> list[str]:
-    """Say what a worker sees or could write to that is not its own."""
-    return [problem for name in workers for problem in _sees(site, name)]
+def shared_folders(site: Cluster, programs: Iterable[str]) -> list[str]:
+    """Say what a program sees or could write to that is not its own."""
+    return [problem for name in programs for problem in _sees(site, name)]
 
 
 def _sees(site: Cluster, name: str) -> Iterator[str]:
     view = Path(f"/proc/{site.processes[name].pid}/root")
-    own = site.worker_folder(name)
+    own = site.folder_of(name)
     beside = view / str(site.base).lstrip("/")
     yield from (f"{name} sees {one.name}" for one in beside.iterdir() if one.name != own.name)
     places = {beside, view / "tmp", view / "var/tmp", view / str(Path.home()).lstrip("/")}

@@ -56,12 +56,12 @@ def test_workers_share_no_folder(site):
         pytest.skip("no process may have its own view of the disk here")
 
     assert {task["hostname"] for task in task_instances(site)} == set(WORKERS)
-    assert shared_folders(site, WORKERS) == []
+    assert shared_folders(site, [*WORKERS, "triggerer"]) == []
     for name in WORKERS:
-        assert (site.worker_folder(name) / "airflow" / "logs").is_dir()
+        assert (site.folder_of(name) / "airflow" / "logs").is_dir()
 
-    # The check itself: the triggerer runs beside the services, and so sees their folder.
-    assert shared_folders(site, ["triggerer"])
+    # The check itself: the scheduler runs beside the services, and so sees their folder.
+    assert shared_folders(site, ["scheduler"])
 
 
 def test_an_answer_in_mlflow_reaches_the_run(site, client):
@@ -87,7 +87,7 @@ def test_what_is_lost_doubled_or_local_is_noticed(site, client):
     client.create_run(experiment, tags={**twin, tags.MONITOR: first.name})
     (lost, _) = find_runs(client, second.name)
     client.delete_run(lost.run_id)
-    client.set_tag(run.run_id, "place", f"{site.worker_folder('worker-1')}/rows.parquet")
+    client.set_tag(run.run_id, "place", f"{site.folder_of('worker-1')}/rows.parquet")
 
     found = find_problems(site, [first, second])
 

@@ -25,6 +25,7 @@ PATIENCE = 180.0
 """Seconds that a service may take to answer."""
 LAST_MOMENTS = 10.0
 """Seconds that a service is given to stop by itself."""
+PARTS = ("scheduler", "dag-processor", "triggerer")
 ROLES = {"ada": "admin", "otto": "op", "ann": "user", "ben": "user", "vic": "viewer"}
 
 
@@ -154,11 +155,11 @@ class Stack:
         self.start("mlflow", "mlflow", "server", *where, *store, *files, "--workers", "1")
         self.wait_for(f"{self.mlflow}/health", "mlflow")
 
-    def start_airflow(self) -> None:
-        """Start Airflow's parts, and wait until its API answers."""
+    def start_airflow(self, parts: Sequence[str] = PARTS) -> None:
+        """Start Airflow's API server, wait until it answers, and start its other parts."""
         self.start("api-server", "airflow", "api-server")
         self.wait_for(f"{self.airflow}/api/v2/monitor/health", "api-server")
-        for part in ("scheduler", "dag-processor", "triggerer"):
+        for part in parts:
             self.start(part, "airflow", part)
 
     def wait_for(self, address: str, name: str) -> None:
