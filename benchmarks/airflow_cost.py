@@ -7,17 +7,18 @@ S3, MLflow over HTTP). A model of handwritten digits, windows of 300 rows; each 
 Airflow, task after task, and then once more by `rtscv-mlops run`, in a fresh process and for a
 monitor of another name. Figures are CPU seconds, user and system, of all processes that a task
 started; medians over windows. The first window warms up and is not counted. Imports are measured
-inside of the task, by package, each without what it imports in turn. Peak memory is the largest
-resident set of the task's own process, what it shares with the worker included, and that of the
-largest program that it started.
+inside of the task, by package, each without what it imports in turn. Peak memory is the resident
+set of a process and of the programs that it started, looked at four times a second.
 """
 
 import argparse
 import json
 import os
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -53,6 +54,34 @@ COLUMNS: dict[str, Literal["left", "right"]] = {
 PATIENCE = 600.0
 JUDGED = (0, 10, 11)
 """How `rtscv-mlops run` ends where the window was judged."""
+
+
+class MemoryWatch:
+    """Notes how large the processes below a program become, each with what it has started."""
+
+    def __init__(self) -> None:
+        self.peaks: Counter[int] = Counter()
+        self.tops: list[psutil.Process] = []
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def watch(self, pid: int) -> None:
+        self.tops.append(psutil.Process(pid))
+
+    def _look(self) -> None:
+        while True:
+            for top in list(self.tops):
+                with suppress(psutil.Error):  # It has just ended.
+                    for process in (top, *top.children(recursive=True)):
+                        self._note(process)
+            time.sleep(0.25)
+
+    def _note(self, process: psutil.Process) -> None:
+        together = (process, *process.children(recursive=True))
+        size = sum(one.memory_info().rss for one in together)
+        self.peaks[process.pid] = max(self.peaks[process.pid], size)
+
+    def peak_mb(self, note: dict[str, Any]) -> int:
+        return round(self.peaks[note["pid"]] / 2**20)
 
 
 def windows(times: int) -> Iterator[tuple[str, Interval]]:
@@ -93,7 +122,7 @@ def _wait_for_window(site: Cluster, run_id: str) -> None:
     raise RuntimeError(f"{run_id} did not come to an end: {states}")
 
 
-def run_alone(site: Cluster, interval: Interval) -> dict[str, Any]:
+def run_alone(site: Cluster, interval: Interval, memory: MemoryWatch) -> dict[str, Any]:
     """Run a window in one process; return its notes."""
     notes = site.folder / "notes" / interval.id
     notes.mkdir(parents=True)
@@ -105,24 +134,17 @@ def run_alone(site: Cluster, interval: Interval) -> dict[str, Any]:
         *("rtscv-mlops", "run", str(file), *words),
         more={"PYTHONPATH": PROBE, "COST_NOTES": str(notes)},
     )
+    memory.watch(site.processes["alone"].pid)
     code = site.processes.pop("alone").wait(PATIENCE)
     if code not in JUDGED:
         raise RuntimeError(f"rtscv-mlops run ended with {code}:\n{site.last_words('alone')}")
     (note,) = read_notes(notes)
-    return note
+    return {**note, "peak_mb": memory.peak_mb(note)}
 
 
-def read_notes(folder: Path, run_id: str = "") -> list[dict[str, Any]]:
-    """Return what the processes of a run wrote down at their end.
-
-    The memory of the largest program that a process started is added to its own.
-    """
-    every = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
-    notes = [note for note in every if note["task"][1] == run_id and not note["inner"]]
-    for note in notes:
-        inner = [one["peak_mb"] for one in every if one["inner"] and one["task"] == note["task"]]
-        note["peak_mb"] += max(inner, default=0)
-    return notes
+def read_notes(folder: Path) -> list[dict[str, Any]]:
+    """Return what processes wrote down at their end."""
+    return [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
 
 
 def cpu(note: dict[str, Any]) -> float:
@@ -149,17 +171,27 @@ def measure(times: int) -> dict[str, Any]:
         notes.mkdir(parents=True)
         site.start_airflow()
         site.start_worker("worker", {"PYTHONPATH": PROBE, "COST_NOTES": str(notes)})
+        memory = MemoryWatch()
+        memory.watch(site.processes["worker"].pid)
         run_in_airflow(site, _first_run(site), None)
-        run_alone(site, WATCHED.days[-1])
+        run_alone(site, WATCHED.days[-1], memory)
         for number, (kind, interval) in enumerate(windows(times)):
-            run_id = f"measured-{number}"
-            found[kind]["worker"].append(run_in_airflow(site, run_id, interval))
-            tasks = read_notes(notes, run_id)
-            found[kind]["tasks"].append({note["task"][2]: note for note in tasks})
-            found[kind]["alone"].append(run_alone(site, interval))
+            run_id, before = f"measured-{number}", sum(map(cpu, read_notes(notes)))
+            worker = run_in_airflow(site, run_id, interval)
+            every = read_notes(notes)
+            tasks = {
+                note["task"][2]: {**note, "peak_mb": memory.peak_mb(note)}
+                for note in every
+                if note["task"][1] == run_id
+            }
+            found[kind]["tasks"].append(tasks)
+            # Tasks of other runs may have gone on meanwhile: a review that was superseded.
+            found[kind]["worker"].append(worker - sum(map(cpu, every)) + before)
+            found[kind]["alone"].append(run_alone(site, interval, memory))
             print(
-                f"{kind}: worker {found[kind]['worker'][-1]:.1f} s, tasks "
-                f"{sum(map(cpu, tasks)):.1f} s, one process {cpu(found[kind]['alone'][-1]):.1f} s",
+                f"{kind}: tasks {sum(map(cpu, tasks.values())):.1f} s, the worker's own work "
+                f"{found[kind]['worker'][-1]:.1f} s, one process "
+                f"{cpu(found[kind]['alone'][-1]):.1f} s",
                 flush=True,
             )
     return found
@@ -188,7 +220,7 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
         if task in found["tasks"][-1]
     }
     together = median(sum(map(cpu, one.values())) for one in found["tasks"])
-    worker, alone = median(found["worker"]), median(map(cpu, found["alone"]))
+    worker, alone = together + median(found["worker"]), median(map(cpu, found["alone"]))
     return {
         "windows": len(found["tasks"]),
         "tasks": tasks,

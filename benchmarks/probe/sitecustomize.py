@@ -8,20 +8,13 @@ process counts from its fork on.
 import atexit
 import json
 import os
-import re
 import time
 from collections import Counter
 from importlib import _bootstrap_external
 from pathlib import Path
 
-INNER = "COST_NOTES_OF_INNER"
 FOLDER = os.environ.pop("COST_NOTES", None)
-IS_INNER = FOLDER is None
-"""Whether a process that takes notes has started this program, and counts its CPU time as well."""
-if FOLDER:
-    os.environ[INNER] = FOLDER
-else:
-    FOLDER = os.environ.get(INNER)
+"""Taken away, so that a program that this process starts is part of it."""
 NAMES = ("AIRFLOW_CTX_DAG_ID", "AIRFLOW_CTX_DAG_RUN_ID", "AIRFLOW_CTX_TASK_ID")
 
 imports: "Counter[str]" = Counter()
@@ -43,20 +36,12 @@ def note():
     used = os.times()
     notes = {
         "task": [os.environ.get(name, "") for name in NAMES],
-        "inner": IS_INNER,
+        "pid": os.getpid(),
         "own": used.user + used.system,
         "children": used.children_user + used.children_system,
-        "peak_mb": peak_memory(),
         "imports": dict(imports),
     }
     Path(FOLDER, f"{os.getpid()}-{time.time_ns()}.json").write_text(json.dumps(notes))
-
-
-def peak_memory():
-    """Return the largest resident set of this process in MB, pages that it shares included."""
-    status = Path("/proc/self/status").read_text()
-    (peak,) = re.findall(r"^VmHWM:\s+(\d+) kB", status, flags=re.MULTILINE)
-    return round(int(peak) / 1024)
 
 
 def timed(load):
