@@ -13,7 +13,8 @@ server.
 
 Workers share this machine's cores with Airflow's scheduler and API server, with MLflow, PostgreSQL,
 Redis and the object store, so that the ratio of the two is a lower bound of what a second machine
-would bring.
+would bring. Cores that were busy with other things (the databases, this program, and whatever else
+runs here) are told as well: a machine with other work gives no figures worth keeping.
 """
 
 import argparse
@@ -98,7 +99,9 @@ def measure(monitors: int, windows: int, workers: int) -> dict[str, Any]:
     fleet, names = make_fleet(monitors, windows), [f"worker-{n + 1}" for n in range(workers)]
     print(f"Workers: {workers}", flush=True)
     with cluster() as site:
+        started, busy = time.monotonic(), _busy_seconds()
         run_fleet(site, fleet, names)
+        busy, passed = _busy_seconds() - busy, time.monotonic() - started
         tasks = task_instances(site)
         cpu = {part: round(site.cpu_seconds(part), 1) for part in site.processes}
         by_worker = Counter(task["hostname"] for task in tasks)
@@ -118,9 +121,16 @@ def measure(monitors: int, windows: int, workers: int) -> dict[str, Any]:
         "tasks_tried_again": sum(task["try_number"] > 1 for task in tasks),
         "verdicts_as_expected": right,
         "own_view_of_the_disk": apart,
+        "cores_busy_with_other_things": round((busy - sum(cpu.values())) / passed, 2),
         "cpu_seconds_by_part": cpu,
         "problems": problems,
     }
+
+
+def _busy_seconds() -> float:
+    """Return the CPU seconds that this machine has spent on anything."""
+    used = psutil.cpu_times()
+    return float(used.user + used.nice + used.system)
 
 
 def _elapsed(tasks: list[dict[str, Any]]) -> float:
@@ -145,6 +155,7 @@ def show(results: list[dict[str, Any]], console: Console) -> None:
         "CPU seconds per window": "cpu_seconds_per_window",
         "tasks tried again": "tasks_tried_again",
         "verdicts as expected": "verdicts_as_expected",
+        "cores busy with other things": "cores_busy_with_other_things",
     }
     for words, name in rows.items():
         table.add_row(words, *(str(one[name]) for one in results))

@@ -8,8 +8,10 @@ from pathlib import Path
 import mlflow
 import pytest
 import typer
+import yaml
 
 from rtscv_mlops import RTSCVClassifier
+from rtscv_mlops.airflow.placement import CONTAINER
 from rtscv_mlops.cli import EXIT_CODES, app
 from rtscv_mlops.config import Monitor, load_monitor
 from rtscv_mlops.rectify import Assessment, Verdict
@@ -19,6 +21,7 @@ from rtscv_mlops.registry import connect, load_champion
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 AIRFLOW = (ROOT / "docs" / "airflow.md").read_text()
+KUBERNETES = (ROOT / "docs" / "kubernetes.md").read_text()
 ESTIMATOR = (ROOT / "docs" / "estimator.md").read_text()
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = typer.main.get_command(app).commands.values()
@@ -127,3 +130,18 @@ def test_the_airflow_page_can_be_copied(tmp_path):
 
     assert load_monitor(tmp_path / "wine.yaml").airflow.reviewers == ("ann", "ben")
     assert run_blocks(AIRFLOW)["deploy"].__name__ == "deploy"
+
+
+def test_the_kubernetes_page_can_be_copied(tmp_path):
+    """Its settings make monitors, and its pod has the container that a monitor's figures go to."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```", KUBERNETES, flags=re.MULTILINE | re.DOTALL)
+    (template,) = [block for block in blocks if not block.startswith("airflow:")]
+    for settings in set(blocks) - {template}:
+        (tmp_path / "wine.yaml").write_text(
+            f"model:\n  name: wine\nsource:\n  path: served/\n  timestamp: at\n{settings}"
+        )
+        airflow = load_monitor(tmp_path / "wine.yaml").airflow
+        assert airflow.queue or airflow.executor or airflow.resources
+
+    (container,) = yaml.safe_load(template)["spec"]["containers"]
+    assert container["name"] == CONTAINER
