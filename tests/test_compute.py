@@ -28,7 +28,7 @@ from rtscv_mlops.compute import computing, on_one_thread
 from rtscv_mlops.config import ComputeSettings
 from rtscv_mlops.errors import ConfigError, ServiceError
 from rtscv_mlops.pipeline import check_monitor
-from rtscv_mlops.rectify import gates
+from rtscv_mlops.rectify import gates, kernel
 from rtscv_mlops.rectify.work import do_all
 from tests.clusters import (
     Killer,
@@ -107,7 +107,7 @@ def done_there(cluster):
 def small_pieces(monkeypatch):
     """Few rows make many pieces, as many rows would."""
     monkeypatch.setattr(gates, "CHUNK", 150)
-    monkeypatch.setattr(gates.KernelGate, "MAX_FEATURES", 1_000)
+    monkeypatch.setattr(kernel.KernelGate, "MAX_FEATURES", 1_000)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_workers_use_one_thread(cluster):
 
     assert all(set(one) == {1} for one in found)
     assert before == after
-    if (os.cpu_count() or 1) > 1:
+    if (os.cpu_count() or 1) > 1 and "OMP_NUM_THREADS" not in os.environ:
         assert all(set(one) == {2} for one in before.values())
 
 

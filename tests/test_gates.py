@@ -5,8 +5,9 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC
 
-from rtscv_mlops.rectify import gates
-from rtscv_mlops.rectify.gates import FoldsGate, ForestGate, KernelGate, Layout, margins
+from rtscv_mlops.rectify import gates, kernel
+from rtscv_mlops.rectify.gates import FoldsGate, ForestGate, Layout, margins
+from rtscv_mlops.rectify.kernel import KernelGate
 from tests.windows import new_blob
 
 GATES = {
@@ -96,6 +97,6 @@ def test_near_copies_do_not_end_it(defect):
     direction = np.full((20, 1), 20**-0.5)
     prior = np.eye(20) - defect * direction @ direction.T
 
-    solved = gates._ridge(np.zeros((20, 20)), np.ones((20, 2)), prior, ridge=1.0)
+    solved = kernel._ridge(np.zeros((20, 20)), np.ones((20, 2)), prior, ridge=1.0)
 
     assert np.isfinite(solved).all()

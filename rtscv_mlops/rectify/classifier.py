@@ -23,7 +23,8 @@ from rtscv_mlops.rectify.checks import check_gaps, check_rows, check_window
 from rtscv_mlops.rectify.clusters import Cluster, group_rows
 from rtscv_mlops.rectify.copies import find_distinct, fingerprints
 from rtscv_mlops.rectify.evidence import Assessment
-from rtscv_mlops.rectify.gates import FoldsGate, ForestGate, Gate, KernelGate, margins
+from rtscv_mlops.rectify.gates import FoldsGate, ForestGate, Gate, margins
+from rtscv_mlops.rectify.kernel import KernelGate
 from rtscv_mlops.rectify.labels import Labels, check_labels
 from rtscv_mlops.rectify.monitor import RATIO, Finding, assess_window
 from rtscv_mlops.rectify.network import NetworkGate, is_network, learn_embeddings

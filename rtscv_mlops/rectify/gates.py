@@ -1,7 +1,7 @@
 """Gates: learners that say how much a row looks like the window and unlike any known class.
 
 A gate carries RTSCV's class layout (some classes, and one dummy class) and scores every row with
-models that have not seen it. Three of them: `KernelGate` solves the layout in closed form,
+models that have not seen it. Three of them: `kernel` solves the layout in closed form,
 `ForestGate` asks the trees that left a row out, `FoldsGate` is the plain way, one fit of any
 classifier per fold. Knows rows, labels and classifiers; draws no conclusions.
 """
@@ -12,18 +12,14 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from sklearn.base import clone
 from sklearn.tree import DecisionTreeClassifier
 
 from rtscv_mlops.rectify.rows import Numbers, count, take
 from rtscv_mlops.rectify.work import do_all
 
-TRIMMED = 0.01
-"""Share of known rows at either end that a column's spread is measured without."""
-
-CHUNK = 20_000
-"""Rows scored at once: memory is bounded by this, however large the window is."""
+CHUNK = 2_500
+"""Rows looked at at once: memory is bounded by this, however large the window is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,205 +85,6 @@ def held_out_chunks(layout: Layout, scored: NDArray) -> Iterator[tuple[int, NDAr
     for fold in range(layout.folds.max() + 1):
         for rows in chunks(scored[layout.folds[scored] == fold]):
             yield fold, rows
-
-
-class KernelGate:
-    """Weighted ridge regression on a Gaussian kernel, on landmarks drawn from all rows.
-
-    The solution is in closed form, so the whole window takes part in every fold, lightly weighted,
-    instead of one small sample of it, and the test may be turned round without new features.
-    Scaling, width and ridge are those that tell the known classes apart best in a trial on some of
-    them, and there are as many landmarks as that takes: an easy problem stays cheap.
-    """
-
-    SPREADS = (0.3, 1.0, 2.0)
-    RIDGES = (0.1, 1.0)
-    TRIAL_ROWS = 1_000
-    TRIAL_LANDMARKS = 240
-    MAX_FEATURES = 40_000_000  # kept between layouts up to 160 MB, computed anew beyond
-
-    def __init__(self, max_landmarks: int = 1_200) -> None:
-        self.max_landmarks = max_landmarks
-
-    def prepare(self, table: Any, classes: NDArray, labels: NDArray, seed: int) -> Self:
-        rng = np.random.default_rng(seed)
-        self._numbers = Numbers().fit(table)
-        numbers = self._numbers.transform(table)
-        enough = self._choose_space(numbers, classes, labels, rng)
-        self._table = self._scale(numbers)
-        size = min(max(len(numbers) // 8, 500), enough or self.max_landmarks, len(numbers))
-        self._landmarks = self._table[rng.permutation(len(numbers))[:size]]
-        fits_memory = len(numbers) * size <= self.MAX_FEATURES
-        self._features = self._kernel(self._table) if fits_memory else None
-        self._grams: dict[bytes, NDArray] = {}
-        self._coefficients: NDArray | None = None
-        return self
-
-    def forget(self) -> None:
-        del self._table, self._features, self._grams
-
-    def cross_fit(self, layout: Layout, scored: NDArray) -> NDArray:
-        scores = np.full((len(self._table), layout.n_classes + 1), np.nan)
-        before, self._grams = self._grams, {}
-        sums = [
-            self._normal_equations(layout, fold, before) for fold in range(layout.folds.max() + 1)
-        ]
-        gram = sum(gram for gram, _ in sums)
-        target = sum(target for _, target in sums)
-        prior = self._kernel(self._landmarks)
-        coefficients = [
-            _ridge(gram - fold_gram, target - fold_target, prior, self._ridge)
-            for fold_gram, fold_target in sums
-        ]
-        for rows, found in self._held_out_scores(layout, scored, coefficients):
-            scores[rows] = found
-        if self._coefficients is None:
-            self._coefficients = np.mean(coefficients, axis=0)
-        return scores
-
-    def scores(self, rows: Any) -> NDArray:
-        return self._kernel(self._scale(self._numbers.transform(rows))) @ self._coefficients
-
-    def _held_out_scores(
-        self, layout: Layout, scored: NDArray, coefficients: list[NDArray]
-    ) -> Iterator[tuple[NDArray, NDArray]]:
-        """Yield rows, and their scores by the coefficients that were solved without them."""
-        pieces = list(held_out_chunks(layout, scored))
-        if self._features is not None:
-            yield from ((rows, self._features[rows] @ coefficients[fold]) for fold, rows in pieces)
-            return
-        found = do_all(
-            _kernel_scores,
-            ((self._table[rows], coefficients[fold]) for fold, rows in pieces),
-            shared=(self._landmarks,),
-        )
-        yield from zip((rows for _, rows in pieces), found, strict=True)
-
-    def _normal_equations(
-        self, layout: Layout, fold: int, before: dict[bytes, NDArray]
-    ) -> tuple[NDArray, NDArray]:
-        """Return what the rows of one fold add to the two sides of the equations."""
-        target = np.zeros((len(self._landmarks), layout.n_classes + 1))
-        held = np.flatnonzero(layout.folds[layout.classes] == fold)
-        for piece in chunks(held):
-            hot = np.eye(layout.n_classes + 1, dtype=np.float32)[layout.labels[piece]]
-            target += self._features_of(layout.classes[piece]).T @ hot
-        dummy = layout.dummy[layout.folds[layout.dummy] == fold]
-        for rows in chunks(dummy):
-            target[:, -1] += layout.dummy_weight * self._features_of(rows).sum(axis=0)
-        gram = self._gram(layout.classes[held], before)
-        return gram + layout.dummy_weight * self._gram(dummy, before), target
-
-    def _gram(self, rows: NDArray, before: dict[bytes, NDArray]) -> NDArray:
-        """Return what rows add to the equations, whatever they play: it is the dearest part.
-
-        The layout before often had the same rows, with the parts exchanged.
-        """
-        rows = np.sort(rows)
-        key = rows.tobytes()
-        if key not in self._grams:
-            self._grams[key] = before[key] if key in before else self._sum_gram(rows)
-        return self._grams[key]
-
-    def _sum_gram(self, rows: NDArray) -> NDArray:
-        gram = np.zeros((len(self._landmarks),) * 2)
-        for piece in chunks(rows):
-            features = self._features_of(piece)
-            gram += features.T @ features
-        return gram
-
-    def _features_of(self, rows: NDArray) -> NDArray:
-        return self._kernel(self._table[rows]) if self._features is None else self._features[rows]
-
-    def _scale(self, numbers: NDArray) -> NDArray:
-        return _squash((numbers - self._centre) / self._spread)
-
-    def _kernel(self, scaled: NDArray) -> NDArray:
-        return _gaussian(scaled, self._landmarks)
-
-    def _choose_space(
-        self, numbers: NDArray, classes: NDArray, labels: NDArray, rng: np.random.Generator
-    ) -> int | None:
-        """Choose how to compare rows, by how well some known rows foretell others.
-
-        Return how many landmarks are enough; None: as many as can be had.
-        """
-        picked = rng.permutation(len(classes))[: self.TRIAL_ROWS]
-        trial, hot = numbers[classes[picked]], np.eye(labels.max() + 1)[labels[picked]]
-        self._centre, scale_of_each = _measure(numbers, classes)
-        overall = np.full_like(scale_of_each, np.sqrt(np.mean(scale_of_each**2)) or 1.0)
-        scale_of_each = np.where(scale_of_each > 0, scale_of_each, 1.0)
-        size = min(len(trial) // 2, self.TRIAL_LANDMARKS)
-        best = np.inf
-        for scale in (scale_of_each, overall):
-            for spread in self.SPREADS:
-                divisor = (scale * np.sqrt(len(scale) / spread)).astype(np.float32)
-                scaled = _squash((trial - self._centre) / divisor)
-                features = _gaussian(scaled, scaled[:size])
-                for ridge in self.RIDGES:
-                    loss = _trial_loss(features, hot, ridge)
-                    if loss < best:
-                        best, kept = loss, features
-                        self._spread, self._ridge = divisor, ridge
-        gain = _trial_loss(kept[:, : size // 2], hot, self._ridge) / best
-        return size if gain < 1.05 else 2 * size if gain < 1.12 else None
-
-
-def _measure(numbers: NDArray, classes: NDArray) -> tuple[NDArray, NDArray]:
-    """Return the middle and the spread of each column in the known rows, but for their outliers.
-
-    An outlier would widen its own column, and so be less odd than the same value in a window. Where
-    hardly any known row differs from the others, all rows are measured, those of the window too.
-    """
-    low, high = np.quantile(numbers[classes], [TRIMMED, 1 - TRIMMED], axis=0)
-    known = np.clip(numbers[classes], low, high)
-    spread = known.std(axis=0)
-    spread = np.where(spread > 0, spread, numbers.std(axis=0))
-    # In the rows' own precision: kernels are the dearest part, in time and in memory.
-    return known.mean(axis=0).astype(numbers.dtype), spread.astype(numbers.dtype)
-
-
-def _squash(scaled: NDArray) -> NDArray:
-    """Bound the rows: a value eight spreads out says no more than one twice as far."""
-    return np.clip(scaled, -8, 8)
-
-
-def _trial_loss(features: NDArray, hot: NDArray, ridge: float) -> float:
-    """Return the squared error on the second half of the rows, fitted on the first."""
-    half, size = len(features) // 2, features.shape[1]
-    first, second = features[:half], features[half:]
-    solved = _ridge(first.T @ first, first.T @ hot[:half], first[:size], ridge)
-    return float(np.mean((second @ solved - hot[half:]) ** 2))
-
-
-def _gaussian(rows: NDArray, landmarks: NDArray) -> NDArray:
-    squared = rows @ (-2 * landmarks.T)
-    squared += (rows**2).sum(axis=1)[:, None]
-    squared += (landmarks**2).sum(axis=1)
-    np.maximum(squared, 0, out=squared)
-    squared *= -1
-    return np.exp(squared, out=squared)
-
-
-def _kernel_scores(landmarks: NDArray, rows: NDArray, coefficients: NDArray) -> NDArray:
-    return _gaussian(rows, landmarks) @ coefficients
-
-
-def _ridge(gram: NDArray, target: NDArray, prior: NDArray, ridge: float) -> NDArray:
-    """Solve the ridge equations.
-
-    Single precision leaves a system of near-copies slightly indefinite; a little on the diagonal
-    mends that, and more where a little was not enough.
-    """
-    system = gram + ridge * prior.astype(float)
-    step = 1e-3 * ridge + 1e-4 * np.trace(gram) / len(gram)
-    for jitter in (step, 30 * step, 1000 * step):
-        try:
-            factor = cho_factor(system + np.diag(np.full(len(system), jitter)), check_finite=False)
-        except LinAlgError:
-            continue
-        return cho_solve(factor, target, check_finite=False).astype(np.float32)
-    return np.linalg.lstsq(system, target)[0].astype(np.float32)
 
 
 class ForestGate:

@@ -18,7 +18,8 @@ from sklearn.base import clone
 from sklearn.model_selection import train_test_split
 
 from rtscv_mlops.errors import InputError
-from rtscv_mlops.rectify.gates import KernelGate, Layout
+from rtscv_mlops.rectify.gates import Layout
+from rtscv_mlops.rectify.kernel import KernelGate
 from rtscv_mlops.rectify.rows import take
 
 Embedding = Callable[[Any], NDArray]

@@ -26,6 +26,9 @@ LARGEST = 1e15
 COARSE = 1e3
 """A column this many times farther from 0 than it is wide is centred, lest a float32 round it."""
 
+PIECE = 5_000
+"""Rows that are turned into numbers at once."""
+
 MEDIAN_ROWS = 2_000
 """Rows that the medians which fill gaps are taken from."""
 
@@ -85,7 +88,14 @@ class Numbers:
         return self
 
     def transform(self, rows: Any) -> NDArray:
-        """Return the rows as numbers."""
+        """Return the rows as numbers, a piece at a time: encoded ones take far more memory."""
+        numbers = np.empty((count(rows), len(self._offset)), np.float32)
+        for start in range(0, len(numbers), PIECE):
+            piece = np.arange(start, min(start + PIECE, len(numbers)))
+            numbers[piece] = self._transform(take(rows, piece))
+        return numbers
+
+    def _transform(self, rows: Any) -> NDArray:
         values = self._encode(rows)
         gaps = np.isnan(values)
         if gaps.any():

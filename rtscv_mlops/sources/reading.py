@@ -74,6 +74,8 @@ class Reader:
         else:
             self._read_files()
         self.findings += self._oddities()
+        # Arrow keeps the memory of the last batches for more; what comes next is not Arrow's.
+        pa.default_memory_pool().release_unused()
 
     def column(self, sample: pd.DataFrame, slot: str) -> pd.Series:
         """Return a slot of the sample in plain types, named as in the source."""
