@@ -68,8 +68,14 @@ format: install ## Fix style and format
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 
-bench: install ## Measure what a run costs, in ratios beside their goals
+bench: install .venv-nannyml/.installed ## Measure what a run costs, in ratios beside their goals
 	$(PY) -m benchmarks.cost $(ARGS)
+
+# NannyML needs an older pandas than we do.
+.venv-nannyml/.installed: benchmarks/requirements-nannyml.txt
+	$(PYTHON) -m venv .venv-nannyml
+	.venv-nannyml/bin/python -m pip --quiet --disable-pip-version-check install -r $<
+	touch $@
 
 bench-parsing: install ## Measure what parsing 100 monitors costs Airflow
 	$(PY) -m benchmarks.dag_parsing $(ARGS)

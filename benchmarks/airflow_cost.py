@@ -27,6 +27,7 @@ from typing import Any, Literal
 import psutil
 from rich.console import Console
 from rich.table import Table
+from sqlalchemy import create_engine, inspect, text
 
 from benchmarks.cluster import Cluster, cluster
 from benchmarks.fleet import Watched, prepare
@@ -142,6 +143,21 @@ def run_alone(site: Cluster, interval: Interval, memory: MemoryWatch) -> dict[st
     return {**note, "peak_mb": memory.peak_mb(note)}
 
 
+def traces(site: Cluster) -> Counter[str]:
+    """Count what Airflow and MLflow keep: rows of each table, and bytes of artifacts."""
+    found: Counter[str] = Counter()
+    for service, address in (("Airflow", site.sql), ("MLflow", site.mlflow_store)):
+        engine = create_engine(address)
+        with engine.connect() as connection:
+            for table in inspect(connection).get_table_names():
+                count = f'select count(*) from "{table}"'
+                found[f"{service} {table}"] = connection.scalar(text(count)) or 0
+        engine.dispose()
+    files = (site.folder / "artifacts").rglob("*")
+    found["artifact bytes"] = sum(file.stat().st_size for file in files if file.is_file())
+    return found
+
+
 def read_notes(folder: Path) -> list[dict[str, Any]]:
     """Return what processes wrote down at their end."""
     return [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
@@ -177,7 +193,9 @@ def measure(times: int) -> dict[str, Any]:
         run_alone(site, WATCHED.days[-1], memory)
         for number, (kind, interval) in enumerate(windows(times)):
             run_id, before = f"measured-{number}", sum(map(cpu, read_notes(notes)))
+            left = traces(site)
             worker = run_in_airflow(site, run_id, interval)
+            found[kind]["traces"].append(traces(site) - left)
             every = read_notes(notes)
             tasks = {
                 note["task"][2]: {**note, "peak_mb": memory.peak_mb(note)}
@@ -221,8 +239,15 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
     }
     together = median(sum(map(cpu, one.values())) for one in found["tasks"])
     worker, alone = together + median(found["worker"]), median(map(cpu, found["alone"]))
+    left = found["traces"][-1]
     return {
         "windows": len(found["tasks"]),
+        "rows_left": {
+            service: sum(rows for table, rows in left.items() if table.startswith(service))
+            for service in ("Airflow", "MLflow")
+        },
+        "rows_by_table": {name: n for name, n in sorted(left.items()) if "bytes" not in name},
+        "artifact_bytes": left["artifact bytes"],
         "tasks": tasks,
         "tasks_together": round(together, 2),
         "worker": round(worker, 2),

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("sklearn", "pandas", "numpy", "mlflow", "evidently", "scipy")
@@ -58,7 +59,7 @@ print(json.dumps({{
 """
 
 
-def measure(program: str, monitors: Path, times: int) -> dict[str, object]:
+def measure(program: str, monitors: Path, times: int) -> dict[str, Any]:
     """Run a program in fresh processes; return the cheapest."""
     script = program + TELL.format(heavy=HEAVY)
     with tempfile.TemporaryDirectory() as home:
@@ -77,31 +78,37 @@ def measure(program: str, monitors: Path, times: int) -> dict[str, object]:
     return min(found, key=lambda one: one["seconds"])
 
 
+def compare(monitors: int, times: int) -> dict[str, dict[str, Any]]:
+    """Parse a folder of monitors: all DAGs of it, and one; what airflow.sdk costs taken off."""
+    file = str(ROOT / "dags" / "rtscv_monitors.py")
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(monitors):
+            path = Path(folder, f"monitor-{number}.yaml")
+            path.write_text(MONITOR.format(number=number))
+        bare = measure(BARE, Path(folder), times)
+        every = measure(ALL.format(file=file), Path(folder), times)
+        one = measure(ONE + ALL.format(file=file), Path(folder), times)
+    for result in (every, one):
+        result["beyond_airflow_sdk"] = result["seconds"] - bare["seconds"]
+    return {"airflow.sdk": bare, "all": every, "one": one}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--monitors", type=int, default=100)
     parser.add_argument("--times", type=int, default=5)
     given = parser.parse_args()
     print(__doc__)
-    file = str(ROOT / "dags" / "rtscv_monitors.py")
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(given.monitors):
-            path = Path(folder, f"monitor-{number}.yaml")
-            path.write_text(MONITOR.format(number=number))
-        bare = measure(BARE, Path(folder), given.times)
-        every = measure(ALL.format(file=file), Path(folder), given.times)
-        one = measure(ONE + ALL.format(file=file), Path(folder), given.times)
-    for name, result in (("all of them", every), ("one, for a task", one)):
-        result["beyond_airflow_sdk"] = result["seconds"] - bare["seconds"]
+    found = compare(given.monitors, given.times)
+    bare = found["airflow.sdk"]["seconds"]
+    for name, result in (("all of them", found["all"]), ("one, for a task", found["one"])):
         print(
             f"{name}: {result['dags']} DAGs, {result['beyond_airflow_sdk']:.2f} CPU s beyond "
-            f"{bare['seconds']:.2f} of airflow.sdk; loaded: {result['heavy'] or 'nothing heavy'}"
+            f"{bare:.2f} of airflow.sdk; loaded: {result['heavy'] or 'nothing heavy'}"
         )
     results = {
         "versions": {name: version(name) for name in ("apache-airflow", "pydantic", "pyyaml")},
-        "airflow.sdk": bare,
-        "all": every,
-        "one": one,
+        **found,
     }
     target = ROOT / "benchmarks" / "results" / "dag-parsing.json"
     target.write_text(json.dumps(results, indent=2) + "\n")

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +31,26 @@ def take(task: str, *words: str, times: int = 3) -> Taken:
     return min(runs, key=lambda run: run.cpu)
 
 
-def _take(task: str, *words: str) -> Taken:
-    environment = {**os.environ, **dict.fromkeys(THREADS, "1"), "PYTHONWARNINGS": "ignore"}
+def take_together(
+    tasks: Sequence[tuple[str, ...]],
+    at_once: int,
+    *,
+    threads: str | None = "1",
+    python: str = sys.executable,
+) -> list[Taken]:
+    """Run tasks in fresh processes, so many at once; `threads` None leaves them to libraries."""
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(lambda words: _take(*words, threads=threads, python=python), tasks))
+
+
+def _take(task: str, *words: str, threads: str | None = "1", python: str = sys.executable) -> Taken:
+    environment = {name: value for name, value in os.environ.items() if name not in THREADS}
+    if threads is not None:
+        environment |= dict.fromkeys(THREADS, threads)
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.cost.tasks", task, *words],
+        [python, "-m", "benchmarks.cost.tasks", task, *words],
         cwd=ROOT,
-        env=environment,
+        env={**environment, "PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,
         check=False,

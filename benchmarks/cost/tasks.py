@@ -4,15 +4,18 @@ Prints one line of JSON: CPU seconds of the job (its children included), wall se
 memory, what it was before the job, and what the task has to tell.
 """
 
+import importlib
 import json
 import re
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+SCORING, TRIAL = "score rows by both models", "try the challenger in a fresh process"
 Told = dict[str, Any]
 Job = Callable[[], Told | None]
 
@@ -171,6 +174,37 @@ def imports(*names: str) -> Job:
     return job
 
 
+def imports_of_run() -> Job:
+    """Load what a run loads, as it does: in its own process, and in that of the trial."""
+
+    def job() -> Told:
+        import mlflow.sklearn
+        import mlflow.store.model_registry.sqlalchemy_store
+        import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
+
+        import rtscv_mlops.pipeline
+        import rtscv_mlops.report  # noqa: F401
+        from rtscv_mlops.registry import models, trust
+
+        trust._skops()
+        own = cpu()
+        program = models.TRIAL.partition("folder, rows")[0] + "import mlflow.sklearn, sklearn.svm"
+        subprocess.run([sys.executable, "-c", program], check=True)
+        return {"trial": round(cpu() - own, 3)}
+
+    return job
+
+
+def fits(learner: str, rows: str, path: str) -> Job:
+    """Time RTSCV and a plain fit of the same learner."""
+    from benchmarks.verdict.sections import cost
+
+    def job() -> Told:
+        return cost(learner, "gaussians", int(rows), seed=0, plain=path == "plain")
+
+    return job
+
+
 def run(file: str) -> Job:
     """Take a window through all stages; tells CPU seconds by stage."""
 
@@ -182,7 +216,7 @@ def run(file: str) -> Job:
         from rtscv_mlops.window import Interval
 
         stages: list[tuple[str, float]] = [("imports", begun)]
-        asked, scored = _count_requests(), _time_scoring()
+        asked, parts = _count_requests(), _time_parts()
 
         def tell(stage: str) -> None:
             if ":" not in stage:
@@ -199,28 +233,51 @@ def run(file: str) -> Job:
             "rectify": facts.timings.get("rectify"),
             "stages": seconds,
             **asked,
-            **scored,
+            "scoring": parts[SCORING],
+            "trial": parts[TRIAL],
+            "parts": {"load the stack": seconds["imports"], **parts},
         }
 
     return job
 
 
-def _time_scoring() -> dict[str, float]:
-    """Add up the CPU seconds of the models' own predictions from now on."""
-    from rtscv_mlops import assess
-    from rtscv_mlops.pipeline import rectification
+PARTS = (
+    ("rtscv_mlops.registry", "connect", "connect to MLflow"),
+    ("rtscv_mlops.registry", "load_champion", "load the champion"),
+    ("rtscv_mlops.pipeline.stages", "find_training", "find the training data"),
+    ("rtscv_mlops.pipeline.stages", "read_window", "read the window, count all rows"),
+    ("rtscv_mlops.pipeline.rectification", "_fit", "RTSCV, refit included"),
+    ("rtscv_mlops.pipeline.rectification", "predict", SCORING),
+    ("rtscv_mlops.assess", "predict", SCORING),
+    ("rtscv_mlops.pipeline.rectification", "project", "lay rows out for a picture"),
+    ("rtscv_mlops.registry", "save_rectified", "store the challenger"),
+    ("rtscv_mlops.pipeline.stages", "_keep_fitted_on", "store what it was fitted on"),
+    ("rtscv_mlops.registry.models", "_try_model", TRIAL),
+)
 
-    scored = {"scoring": 0.0}
-    predict = assess.predict
 
-    def timed(model: Any, rows: Any) -> Any:
-        start = time.process_time()
-        answers = predict(model, rows)
-        scored["scoring"] = round(scored["scoring"] + time.process_time() - start, 3)
-        return answers
+def _time_parts() -> dict[str, float]:
+    """Add up the CPU seconds of parts of a run from now on, each without the parts inside."""
+    seconds = dict.fromkeys((part for *_, part in PARTS), 0.0)
+    inside = [0.0]
 
-    assess.predict = rectification.predict = timed
-    return scored
+    def timed(function: Callable[..., Any], part: str) -> Callable[..., Any]:
+        def call(*words: Any, **named: Any) -> Any:
+            start = cpu()
+            inside.append(0.0)
+            try:
+                return function(*words, **named)
+            finally:
+                took, of_others = cpu() - start, inside.pop()
+                seconds[part] += took - of_others
+                inside[-1] += took
+
+        return call
+
+    for module, name, part in PARTS:
+        place = importlib.import_module(module)
+        setattr(place, name, timed(getattr(place, name), part))
+    return seconds
 
 
 def _count_requests() -> dict[str, Any]:
@@ -255,6 +312,49 @@ def fit(kind: str = "SVM") -> Job:
     return job
 
 
+def train(threads: str) -> Job:
+    """Fit gradient boosting and a linear model, on one thread, as our tasks do, or not."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
+
+    from benchmarks.cost.world import NUMBERS, known_rows
+    from rtscv_mlops.compute import on_one_thread
+
+    known, labels = known_rows(3_000, seed=1)
+    numbers = known[NUMBERS].to_numpy()
+
+    def job() -> None:
+        HistGradientBoostingClassifier(max_iter=2).fit(numbers, labels)
+        LogisticRegression(max_iter=100).fit(numbers, labels)
+
+    return on_one_thread(job) if threads == "pinned" else job
+
+
+def univariate(folder: str, known: str) -> Job:
+    """Run NannyML's univariate drift on all rows against the training data; it draws no page."""
+
+    def job() -> Told:
+        import nannyml
+        import pandas as pd
+
+        reference, served = pd.read_parquet(known), pd.read_parquet(folder)
+        names = list(reference.columns)
+        calculator = nannyml.UnivariateDriftCalculator(column_names=names, chunk_number=1)
+        found = calculator.fit(reference).calculate(served[names])
+        return {"columns": len(names), "figures": int(found.to_df().shape[1])}
+
+    return job
+
+
+def preset_run(folder: str, page: str) -> Job:
+    """Run Evidently alone, imports and page included."""
+
+    def job() -> None:
+        preset(folder, page)()
+
+    return job
+
+
 TASKS: dict[str, Callable[..., Job]] = {
     "read": read,
     "scan": scan,
@@ -262,8 +362,13 @@ TASKS: dict[str, Callable[..., Job]] = {
     "histogram": histogram,
     "preset": preset,
     "imports": imports,
+    "imports_of_run": imports_of_run,
+    "fits": fits,
     "run": run,
     "fit": fit,
+    "train": train,
+    "univariate": univariate,
+    "preset_run": preset_run,
 }
 
 

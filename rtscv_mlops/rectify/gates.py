@@ -18,8 +18,8 @@ from sklearn.tree import DecisionTreeClassifier
 from rtscv_mlops.rectify.rows import Numbers, count, take
 from rtscv_mlops.rectify.work import do_all
 
-CHUNK = 2_500
-"""Rows looked at at once: memory is bounded by this, however large the window is."""
+CHUNK = 20_000
+"""Rows scored at once: memory is bounded by this, however large the window is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +74,19 @@ def nearest_class(scores: NDArray) -> NDArray:
     return scores[:, :-1].argmax(axis=1)
 
 
-def chunks(indices: NDArray) -> Iterator[NDArray]:
+def chunks(indices: NDArray, size: int = 0) -> Iterator[NDArray]:
     """Cut indices into pieces of bounded length."""
-    for start in range(0, len(indices), CHUNK):
-        yield indices[start : start + CHUNK]
+    size = size or CHUNK
+    for start in range(0, len(indices), size):
+        yield indices[start : start + size]
 
 
-def held_out_chunks(layout: Layout, scored: NDArray) -> Iterator[tuple[int, NDArray]]:
+def held_out_chunks(
+    layout: Layout, scored: NDArray, size: int = 0
+) -> Iterator[tuple[int, NDArray]]:
     """Cut rows into pieces of bounded length, each with the one fold that holds it out."""
     for fold in range(layout.folds.max() + 1):
-        for rows in chunks(scored[layout.folds[scored] == fold]):
+        for rows in chunks(scored[layout.folds[scored] == fold], size):
             yield fold, rows
 
 

@@ -18,6 +18,9 @@ from rtscv_mlops.rectify.work import do_all
 TRIMMED = 0.01
 """Share of known rows at either end that a column's spread is measured without."""
 
+PIECE = 2_500
+"""Rows whose features are looked at at once: there may be a thousand of each."""
+
 
 class KernelGate:
     """Weighted ridge regression on a Gaussian kernel, on landmarks drawn from all rows.
@@ -81,14 +84,14 @@ class KernelGate:
         self, layout: Layout, scored: NDArray, coefficients: list[NDArray]
     ) -> Iterator[tuple[NDArray, NDArray]]:
         """Yield rows, and their scores by the coefficients that were solved without them."""
-        pieces = list(held_out_chunks(layout, scored))
         if self._features is not None:
-            for fold, rows in pieces:
+            for fold, rows in held_out_chunks(layout, scored, PIECE):
                 is_kept = self._is_kept[rows]
                 yield rows[is_kept], self._features[rows[is_kept]] @ coefficients[fold]
                 others = self._table[rows[~is_kept]]
                 yield rows[~is_kept], self._kernel(others) @ coefficients[fold]
             return
+        pieces = list(held_out_chunks(layout, scored))
         found = do_all(
             _kernel_scores,
             ((self._table[rows], coefficients[fold]) for fold, rows in pieces),
@@ -102,11 +105,11 @@ class KernelGate:
         """Return what the rows of one fold add to the two sides of the equations."""
         target = np.zeros((len(self._landmarks), layout.n_classes + 1))
         held = np.flatnonzero(layout.folds[layout.classes] == fold)
-        for piece in chunks(held):
+        for piece in chunks(held, PIECE):
             hot = np.eye(layout.n_classes + 1, dtype=np.float32)[layout.labels[piece]]
             target += self._features_of(layout.classes[piece]).T @ hot
         dummy = layout.dummy[layout.folds[layout.dummy] == fold]
-        for rows in chunks(dummy):
+        for rows in chunks(dummy, PIECE):
             target[:, -1] += layout.dummy_weight * self._features_of(rows).sum(axis=0)
         return _Equations(
             self._gram(layout.classes[held], before),
@@ -128,7 +131,7 @@ class KernelGate:
 
     def _sum_gram(self, rows: NDArray) -> NDArray:
         gram = np.zeros((len(self._landmarks),) * 2)
-        for piece in chunks(rows):
+        for piece in chunks(rows, PIECE):
             features = self._features_of(piece)
             gram += features.T @ features
         return gram.astype(np.float32)
@@ -233,7 +236,7 @@ def _add_up(folds: list[_Equations]) -> tuple[NDArray, NDArray]:
     for fold in folds:
         gram += fold.of_classes
         gram += fold.dummy_weight * fold.of_dummy
-    return gram, sum(fold.target for fold in folds)
+    return gram, np.sum([fold.target for fold in folds], axis=0)
 
 
 def _ridge(gram: NDArray, target: NDArray, prior: NDArray, ridge: float) -> NDArray:
