@@ -14,6 +14,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -22,6 +23,7 @@ from rich.table import Table
 from benchmarks.cost import crowd, sections, services
 from benchmarks.cost.page import write_page
 from benchmarks.cost.rows import Row, World
+from benchmarks.cost.scale import write_scale
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "cost.json"
@@ -43,35 +45,47 @@ SECTIONS: dict[str, Callable[..., Iterator[Row]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("sections", nargs="*", help=", ".join(SECTIONS))
+    parser.add_argument("--page-only", action="store_true", help="write the pages again")
     parser.add_argument("--quick", action="store_true", help="fewer rows; nothing is written")
     given = parser.parse_args()
     console = Console()
-    protocol = describe(given.quick)
-    console.print(protocol)
-    large = LARGE // 10 if given.quick else LARGE
-    rows: dict[str, list[Row]] = {}
+    stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": {}, "seconds": {}}
+    if not given.page_only:
+        names = given.sections or list(SECTIONS)
+        measured = measure(names, LARGE // 10 if given.quick else LARGE, given.quick, console)
+        stored = {key: {**stored.get(key, {}), **found} for key, found in measured.items()} | {
+            "protocol": describe(given.quick)
+        }
+    if not given.quick:
+        write(stored)
+        console.print("wrote benchmarks/results/cost.json, docs/cost.md and docs/scale.md")
+
+
+def measure(names: list[str], large: int, quick: bool, console: Console) -> dict[str, Any]:
+    """Run sections; return their rows, how long each took, and the parts of the large run."""
+    console.print(describe(quick))
+    rows: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     with TemporaryDirectory(prefix="cost-") as folder:
         world = World(Path(folder))
-        for name in given.sections or SECTIONS:
+        for name in names:
             started = time.perf_counter()
-            more = (0 if given.quick else HUGE,) if name == "run" else ()
+            more = (0 if quick else HUGE,) if name == "run" else ()
             found = list(SECTIONS[name](world, large, *more))
             seconds[name] = round(time.perf_counter() - started, 1)
-            rows[name] = found
+            rows[name] = [asdict(row) for row in found]
             console.print(shown(found, name, seconds[name]))
-    if given.quick:
-        return
-    stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": {}, "seconds": {}}
-    stored["protocol"] = protocol
-    stored["seconds"] |= seconds
-    stored["rows"] |= {name: [asdict(row) for row in found] for name, found in rows.items()}
+        profile = world.run(large).told if "run" in names else {}
+    return {"rows": rows, "seconds": seconds, "profile": profile}
+
+
+def write(stored: dict[str, Any]) -> None:
+    """Keep what was measured, and write the pages."""
     stored["rows"] = {name: stored["rows"][name] for name in SECTIONS if name in stored["rows"]}
-    if "run" in rows:
-        stored["profile"] = world.run(large).told
     RESULTS.write_text(json.dumps(stored, indent=1) + "\n")
     write_page(stored, ROOT / "docs")
-    console.print("wrote benchmarks/results/cost.json and docs/cost.md")
+    if stored["rows"].keys() == SECTIONS.keys():
+        write_scale(stored, RESULTS.parent, ROOT / "docs")
 
 
 def describe(quick: bool) -> str:

@@ -1,23 +1,22 @@
 """What a run costs beside the work itself: MLflow over HTTP, and Airflow."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from benchmarks import airflow_cost, dag_parsing
+from benchmarks.cluster import Cluster
 from benchmarks.cost.measuring import take
 from benchmarks.cost.rows import Row, World
-from tools.stack import Stack
 
 
 def mlflow_traffic(world: World, large: int) -> Iterator[Row]:
     """Calls to an MLflow server, and the CPU seconds that the client spends on them."""
-    stack = Stack(world.folder / "server")
+    stack = Cluster(world.folder / "server")
     (stack.folder / "logs").mkdir(parents=True)
     stack.start_mlflow()
     try:
-        small, big = (
-            take("run", world.monitor(rows, "logistic", stack.mlflow, f"of-{rows}"), times=1).told
-            for rows in (10_000, large)
-        )
+        small, _ = _run_against(stack, world, 10_000)
+        big, server = _run_against(stack, world, large)
     finally:
         stack.stop()
     yield Row(
@@ -29,6 +28,16 @@ def mlflow_traffic(world: World, large: int) -> Iterator[Row]:
     )
     seconds = max(small["call_seconds"], big["call_seconds"])
     yield Row("mlflow", "CPU s of the client in calls", seconds, 1, told="with a server on HTTP")
+    yield Row("mlflow", "calls of a run", big["calls"])
+    yield Row("mlflow", "CPU s of the server for them", server, told="on SQLite, one worker")
+
+
+def _run_against(stack: Cluster, world: World, rows: int) -> tuple[dict[str, Any], float]:
+    """Run a window of a new model; return what it told, and the CPU seconds of the server."""
+    monitor = world.monitor(rows, "logistic", stack.mlflow, f"of-{rows}")
+    before = stack.cpu_seconds("mlflow")
+    told = take("run", monitor, times=1).told
+    return told, stack.cpu_seconds("mlflow") - before
 
 
 def airflow(world: World, large: int) -> Iterator[Row]:
@@ -37,11 +46,11 @@ def airflow(world: World, large: int) -> Iterator[Row]:
     beyond = float(parsed["all"]["beyond_airflow_sdk"])
     told = f"airflow.sdk itself {parsed['airflow.sdk']['seconds']:.2f}"
     yield Row("airflow", "parsing 100 monitors, CPU s beyond airflow.sdk", beyond, 0.5, told=told)
-    for kind, found in airflow_cost.measure(times=1).items():
-        result = airflow_cost.summary(found)
+    for kind, result in airflow_cost.measure_and_keep(times=1).items():
         told = f"{result['tasks_together']:.1f} / {result['one_process']:.1f} CPU s"
         what = f"tasks of a window / one process, {kind}"
         yield Row("airflow", what, result["ratio_tasks"], 2, told=told)
+        yield Row("airflow", f"CPU s of the tasks of a window, {kind}", result["tasks_together"])
         rows = result["rows_left"]
         for service, left in rows.items():
             yield Row("airflow", f"rows that a window leaves in {service}, {kind}", left)
