@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from airflow.sdk import CronDataIntervalTimetable
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from rtscv_mlops.config import Monitor, SourceSettings
@@ -242,6 +242,7 @@ def test_csv_is_read_as_it_was_written(folder, rows, name, quoting):
 
 @tried(0.3)
 @given(st.lists(st.integers(-(2**70), 2**70) | st.none(), min_size=1, max_size=5))
+@example([None, -(2**63)])
 def test_whole_numbers_are_exact_or_refused(folder, numbers):
     """No whole number is ever rounded, with gaps or without: it arrives, or is refused by name."""
     write_csv(folder / "a.csv", [(0.5, number, "x", True) for number in numbers])

@@ -264,8 +264,9 @@ def artifact_path(name: str) -> str:
     parts = name.split("/")
     if any(part != safe_name(part) for part in parts):
         raise InputError(
-            f"{name!r} cannot be the name of an artifact: letters, digits, dots, dashes and "
-            "underscores only, in folders divided by /."
+            f"{name[:NAME_LIMIT]!r} cannot be the name of an artifact: letters, digits, dots, "
+            f"dashes and underscores only, in folders divided by /, each of at most {NAME_LIMIT} "
+            "characters."
         )
     return name
 
