@@ -6,6 +6,8 @@
 import base64
 import faulthandler
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.faults import fuzz
@@ -97,3 +99,14 @@ def test_a_damaged_description_of_a_column_is_refused(tmp_path, look):
             look(source, columns)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def test_years_that_python_lacks_do_not_stop_the_look(tmp_path):
+    """`check` tells no first and last moment where one is beyond year 9999, and goes on."""
+    times = pa.array([0, 10**15], pa.timestamp("ms"))
+    pq.write_table(pa.table({"served_at": times, "amount": [0.5, 1.5]}), tmp_path / "a.parquet")
+    source = SourceSettings(path=str(tmp_path), timestamp="served_at", timezone="UTC")
+
+    seen = peek(source, [Column("amount", "float")])
+
+    assert (seen.rows, seen.first, seen.last) == (2, None, None)

@@ -4,6 +4,7 @@ Knows footers, headers and catalogues; what would cost a pass over the data is l
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -138,7 +139,8 @@ def _bounds(footer: Any, name: str) -> Iterator[Any]:
     for group in range(footer.num_row_groups):
         statistics = footer.row_group(group).column(paths.index(name)).statistics
         if statistics is not None and statistics.has_min_max:
-            yield from (statistics.min, statistics.max)
+            with suppress(OverflowError):  # Python's years end with 9999; a run refuses such a row
+                yield from (statistics.min, statistics.max)
 
 
 def _indexed_bounds(relation: Relation, source: SourceSettings) -> tuple[Any, Any]:
