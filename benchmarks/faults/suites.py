@@ -40,7 +40,7 @@ class _Examples(_Counter):
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count each example that was tried; what was drawn and did not apply is no trial."""
-        if report.when == "call":
+        if report.when == "teardown":
             told = vars(report).get("_hypothesis_stats", "")
             self.trials += sum(map(int, re.findall(r"(\d+) passing", told)))
         if report.failed:
@@ -60,8 +60,8 @@ def _suite(
     counter = counter or _Counter()
     few = ["--maxfail=1"] if quick else []
     code = pytest.main(["-q", "-p", "no:cacheprovider", *few, *arguments], plugins=[counter])
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        raise RuntimeError(f"pytest ended with {code!r}: nothing was shown")
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or not counter.trials:
+        raise RuntimeError(f"pytest ended with {code!r} and {counter.trials} trials: nothing shown")
     return Tally(promise, what, counter.trials, len(counter.failed), "; ".join(counter.failed[:3]))
 
 
