@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "rtscv_mlops"
 
 LAYERS = [  # a module may import the rows above its own, itself, and nothing else of ours
     {"__init__", "__version__"},  # the package itself, whose public names load when used
-    {"errors"},
+    {"errors", "process"},
     {"metrics"},
     {"config", "facts", "window", "rectify"},  # pure
     {"assess", "review", "peers"},  # pure: what is made of a finding, asked, compared with it

@@ -22,7 +22,7 @@ def test_the_page_is_what_was_measured(stored):
 
 def test_the_cost_of_many_models_follows_from_it(stored):
     """docs/scale.md is worked out from the same results."""
-    celery = json.loads((RESULTS.parent / "celery.json").read_text())["runs"][-1]
+    celery = scale.celery_run(RESULTS.parent)
     assert (ROOT / "docs" / "scale.md").read_text() == scale.render_scale(stored, celery)
 
 

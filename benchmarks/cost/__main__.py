@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cost import crowd, sections, services
-from benchmarks.cost.page import write_page
+from benchmarks.cost.page import rounded, write_page
 from benchmarks.cost.rows import Row, World
 from benchmarks.cost.scale import write_scale
 
@@ -52,9 +52,11 @@ def main() -> None:
     stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": {}, "seconds": {}}
     if not given.page_only:
         names = given.sections or list(SECTIONS)
+        protocol = describe(given.quick)
+        console.print(protocol)
         measured = measure(names, LARGE // 10 if given.quick else LARGE, given.quick, console)
         stored = {key: {**stored.get(key, {}), **found} for key, found in measured.items()} | {
-            "protocol": describe(given.quick)
+            "protocol": protocol
         }
     if not given.quick:
         write(stored)
@@ -63,7 +65,6 @@ def main() -> None:
 
 def measure(names: list[str], large: int, quick: bool, console: Console) -> dict[str, Any]:
     """Run sections; return their rows, how long each took, and the parts of the large run."""
-    console.print(describe(quick))
     rows: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     with TemporaryDirectory(prefix="cost-") as folder:
@@ -111,8 +112,8 @@ def shown(rows: list[Row], name: str, seconds: float) -> Table:
     marks = {True: "met", False: "[bold]not met[/bold]", None: ""}
     for row in rows:
         sign = "≥" if row.least else "≤"
-        goal = "" if row.goal is None else f"{sign} {row.goal:.3g}"
-        table.add_row(row.what, f"{row.value:.3g}", goal, marks[row.met], row.told)
+        goal = "" if row.goal is None else f"{sign} {rounded(row.goal)}"
+        table.add_row(row.what, rounded(row.value), goal, marks[row.met], row.told)
     return table
 
 

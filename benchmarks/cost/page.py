@@ -32,8 +32,8 @@ figures in [scale.md](scale.md).
 
 ## What each second is spent on
 
-CPU seconds of the whole run on a million rows, of which {total:.1f} in all. A part does not count
-what another part inside of it took.
+CPU seconds of the whole run on a million rows, {total:.1f} in all; ratios leave the answers of the
+models themselves aside. A part does not count what another part inside of it took.
 
 ![CPU seconds by part](images/cost-profile.png)
 """
@@ -69,12 +69,17 @@ def is_met(row: dict[str, Any]) -> bool:
     return bool(row["value"] >= row["goal"] if row["least"] else row["value"] <= row["goal"])
 
 
+def rounded(value: float) -> str:
+    """Return a figure with three digits, or whole where it is large."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _line(row: dict[str, Any]) -> str:
     goal, met = "", ""
     if row["goal"] is not None:
-        goal = f"{'at least' if row['least'] else 'at most'} {row['goal']:.3g}"
+        goal = f"{'at least' if row['least'] else 'at most'} {rounded(row['goal'])}"
         met = "met" if is_met(row) else "**not met**"
-    return f"| {row['what']} | {row['value']:.3g} | {goal} | {met} | {row['told']} |"
+    return f"| {row['what']} | {rounded(row['value'])} | {goal} | {met} | {row['told']} |"
 
 
 def parts_of(profile: dict[str, Any]) -> dict[str, float]:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cost.page import rounded
+
 MODELS, PER_DAY = 10_000, 24
 NEWS = 0.05
 """Share of windows that are taken to hold something new: only those store and try a challenger."""
@@ -44,9 +46,14 @@ does not: {memory} MB at the most, at every size. The sample that is judged has 
 
 def write_scale(stored: dict[str, Any], results: Path, docs: Path) -> None:
     """Write `scale.md`."""
-    celery = results / "celery.json"
-    parts = json.loads(celery.read_text())["runs"][-1] if celery.exists() else {}
-    (docs / "scale.md").write_text(render_scale(stored, parts))
+    (docs / "scale.md").write_text(render_scale(stored, celery_run(results)))
+
+
+def celery_run(results: Path) -> dict[str, Any]:
+    """Return what `make bench-scale` measured with two workers; nothing if it was not run."""
+    file = results / "celery.json"
+    found: dict[str, Any] = json.loads(file.read_text())["runs"][-1] if file.exists() else {}
+    return found
 
 
 def render_scale(stored: dict[str, Any], celery: dict[str, Any]) -> str:
@@ -55,7 +62,7 @@ def render_scale(stored: dict[str, Any], celery: dict[str, Any]) -> str:
     window = _window(found)
     fixed, per_million, sizes = _line(found)
     lines = [
-        "| " + " | ".join([what, *(f"{window[what][kind]:,.3g}" for kind in KINDS)]) + " |"
+        "| " + " | ".join([what, *(rounded(window[what][kind]) for kind in KINDS)]) + " |"
         for what in window
     ]
     mean = {what: sum(KINDS[kind] * of[kind] for kind in KINDS) for what, of in window.items()}
@@ -173,8 +180,9 @@ In this order:
 4. **MLflow's server.** Each write is preceded by a question whether the window is still ours, so
    there are many small calls. Several servers can stand side by side on one PostgreSQL (`mlflow
    server --workers`).
-5. **The databases.** `rtscv-mlops purge` removes what windows have left in MLflow but for their
-   numbers; `airflow db clean` removes old runs.
+5. **The store and the databases.** Nearly all of a window's artifacts is its report. `rtscv-mlops
+   purge` removes what windows have left in MLflow but for their numbers; `airflow db clean` removes
+   old runs.
 6. **Workers**, last: windows do not depend on each other, so more of them are all it takes. A
    fixed part of every task is to load the libraries; the rows are the small part.
 """

@@ -58,8 +58,8 @@ def whole_runs(world: World, large: int, huge: int) -> Iterator[Row]:
     tried = f"{big.told['trial']:.1f} s of it by the fresh process that tries the challenger"
     for what, other, goal in (
         (f"run on {large:,} rows / floor", floor, 1.5),
-        ("the same / Evidently's preset", preset.cpu, 1 / 8),
-        ("the same / run on 10,000 rows", _unscored(small), 1.25),
+        (f"run on {large:,} rows / Evidently's preset", preset.cpu, 1 / 8),
+        (f"run on {large:,} rows / on 10,000", _unscored(small), 1.25),
     ):
         told = f"{_unscored(big):.1f} / {other:.1f} CPU s; {tried}"
         yield Row("run", what, _unscored(big) / other, goal, told=told)
@@ -112,7 +112,7 @@ def learning(world: World, large: int) -> Iterator[Row]:
         told = ", ".join(f"{name} {ratio:.1f}" for name, ratio in ratios.items())
         yield Row("fits", f"RTSCV in plain fits, {size:,} rows", medians[size], 2.5, told=told)
     grown = medians[sizes[1]] / medians[sizes[0]]
-    yield Row("fits", f"the same, {sizes[1]:,} rows / {sizes[0]:,}", grown, 1.0)
+    yield Row("fits", f"RTSCV in plain fits, {sizes[1]:,} rows / {sizes[0]:,}", grown, 1.0)
     losses = {
         name: world.once("fits", name, str(sizes[0]), "plain", times=1).told["macro_f"]
         - found[name, sizes[0]]["macro_f"]

@@ -210,6 +210,9 @@ def run(file: str) -> Job:
 
     def job() -> Told:
         begun = cpu()
+        from rtscv_mlops.process import prepare_process
+
+        prepare_process()  # as `rtscv-mlops run` does
         from benchmarks.cost.world import DAY
         from rtscv_mlops.config import load_monitor
         from rtscv_mlops.pipeline import run_window

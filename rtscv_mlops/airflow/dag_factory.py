@@ -5,7 +5,6 @@ of the task `rectify_window`: on its own it would have to store the rows, and lo
 """
 
 import logging
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,6 +40,7 @@ from rtscv_mlops.config import (
     read_monitors,
 )
 from rtscv_mlops.errors import ConfigError, NotAssessed, ReviewError, RtscvError
+from rtscv_mlops.process import prepare_process
 
 LONG_AGO = datetime(2025, 1, 1, tzinfo=UTC)
 """Start of a monitor that names none; without catchup only the last window before now is due."""
@@ -324,8 +324,7 @@ def _pipeline_tasks() -> Any:
 
 def _be_quiet() -> None:
     """Leave the task's log to the story of the window; vendors neither chat nor report usage."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("DO_NOT_TRACK", "true")
+    prepare_process()
     for vendor in ("mlflow", "alembic"):
         logging.getLogger(vendor).setLevel(logging.WARNING)
 

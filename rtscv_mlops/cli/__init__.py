@@ -4,7 +4,6 @@ Heavy imports happen inside the commands, so that `--help` answers at once.
 """
 
 import logging
-import os
 from datetime import datetime
 from getpass import getuser
 from pathlib import Path
@@ -25,6 +24,7 @@ from rtscv_mlops.cli.output import (
     progress,
 )
 from rtscv_mlops.errors import RtscvError, WindowError
+from rtscv_mlops.process import prepare_process
 
 if TYPE_CHECKING:
     from rtscv_mlops.config import Monitor
@@ -70,9 +70,7 @@ Reason = Annotated[str, typer.Option(help="Why.")]
 
 def main() -> None:
     """Run a command; an error of ours becomes one sentence, a bug keeps its traceback."""
-    # MLflow and Evidently report usage to their makers unless told not to.
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("DO_NOT_TRACK", "true")
+    prepare_process()
     try:
         app()
     except RtscvError as error:

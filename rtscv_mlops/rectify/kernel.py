@@ -18,7 +18,7 @@ from rtscv_mlops.rectify.work import do_all
 TRIMMED = 0.01
 """Share of known rows at either end that a column's spread is measured without."""
 
-PIECE = 2_500
+PIECE = 1_000
 """Rows whose features are looked at at once: there may be a thousand of each."""
 
 

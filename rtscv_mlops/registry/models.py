@@ -26,6 +26,7 @@ from mlflow.models import Model, ModelSignature, infer_signature
 from mlflow.tracking import MlflowClient
 
 from rtscv_mlops.errors import ModelError
+from rtscv_mlops.process import SELDOM
 from rtscv_mlops.rectify.factory import FactoryClassifier
 from rtscv_mlops.registry import tags
 from rtscv_mlops.registry.champion import Champion
@@ -215,9 +216,10 @@ def _homes() -> Mapping[str, list[str]]:
 # -- a fresh process
 
 
-TRIAL = """
-import json, sys
-adapters = [f"sklearn.externals.array_api_compat.{name}" for name in ("cupy", "dask", "torch")]
+TRIAL = f"""
+import gc, json, sys
+gc.set_threshold{SELDOM}
+adapters = ["sklearn.externals.array_api_compat." + name for name in ("cupy", "dask", "torch")]
 sys.modules.update(dict.fromkeys(adapters))  # as in registry.trust: skops would load them all
 try:
     import skops.io
