@@ -23,7 +23,7 @@ from rtscv_mlops.facts import ClassComparison, Comparison, WindowFacts
 from rtscv_mlops.metrics import auroc, fpr_at_tpr, open_set_scores
 from rtscv_mlops.pipeline.stages import window_key
 from rtscv_mlops.rectify.copies import fingerprints
-from rtscv_mlops.rectify.evidence import Margins, estimate_rate, stratified_p_value
+from rtscv_mlops.rectify.evidence import Margins, Verdict, estimate_rate, stratified_p_value
 from rtscv_mlops.rectify.labels import Labels
 from rtscv_mlops.rectify.rows import Numbers
 from rtscv_mlops.registry.journal import shortened
@@ -152,6 +152,7 @@ def facts_of(text, **changes):
 @given(TEXTS)
 def test_alerts_hold_no_markup(text):
     """A subject is one line, no line of an alert was written by data, and none holds a tag."""
+    assume(text not in set(Verdict))  # which have lines of their own
     alert = Alert(facts_of(text), why=text)
     lines = alert.text.split("\n")
 
