@@ -1,7 +1,7 @@
 """Gates: learners that say how much a row looks like the window and unlike any known class.
 
 A gate carries RTSCV's class layout (some classes, and one dummy class) and scores every row with
-models that have not seen it. Three of them: `kernel` solves the layout in closed form,
+models that have not seen it. Three of them: `kernel.KernelGate` solves the layout in closed form,
 `ForestGate` asks the trees that left a row out, `FoldsGate` is the plain way, one fit of any
 classifier per fold. Knows rows, labels and classifiers; draws no conclusions.
 """

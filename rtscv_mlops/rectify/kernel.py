@@ -222,7 +222,7 @@ def _kernel_scores(landmarks: NDArray, rows: NDArray, coefficients: NDArray) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Equations:
-    """What the rows of a fold add to both sides of the equations: left those of each part."""
+    """What the rows of a fold add to the equations: to the left by part, and to the right."""
 
     of_classes: NDArray
     of_dummy: NDArray

@@ -12,7 +12,7 @@ from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_
 from scipy import sparse
 from sklearn.decomposition import TruncatedSVD
 from sklearn.preprocessing import OneHotEncoder
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, gen_batches
 
 MAX_CATEGORIES = 40
 """Rarer values of a column share one indicator: a free-text column must not become the table."""
@@ -33,7 +33,7 @@ MEDIAN_ROWS = 2_000
 """Rows that the medians which fill gaps are taken from."""
 
 
-def take(rows: Any, indices: NDArray) -> Any:
+def take(rows: Any, indices: NDArray | slice) -> Any:
     """Return the rows at these positions, in the container they came in."""
     return _safe_indexing(rows, indices)
 
@@ -90,8 +90,7 @@ class Numbers:
     def transform(self, rows: Any) -> NDArray:
         """Return the rows as numbers, a piece at a time: encoded ones take far more memory."""
         numbers = np.empty((count(rows), len(self._offset)), np.float32)
-        for start in range(0, len(numbers), PIECE):
-            piece = np.arange(start, min(start + PIECE, len(numbers)))
+        for piece in gen_batches(len(numbers), PIECE):
             numbers[piece] = self._transform(take(rows, piece))
         return numbers
 
