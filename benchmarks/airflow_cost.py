@@ -96,14 +96,13 @@ def windows(times: int) -> Iterator[tuple[str, Interval]]:
         yield from ((kind, day) for day in days[:times])
 
 
-def run_in_airflow(site: Cluster, run_id: str, interval: Interval | None) -> float:
+def run_in_airflow(site: Cluster, run_id: str, interval: Interval) -> float:
     """Let Airflow run a window; return the CPU seconds of the worker with all that it started."""
     before = site.cpu_seconds("worker")
-    if interval is not None:
-        conf = {"window": f"{interval.start.isoformat()}/{interval.end.isoformat()}"}
-        body = {"logical_date": None, "dag_run_id": run_id, "conf": conf}
-        done = site.call("ada", "POST", f"/dags/{WATCHED.dag_id}/dagRuns", json=body)
-        done.raise_for_status()
+    conf = {"window": f"{interval.start.isoformat()}/{interval.end.isoformat()}"}
+    body = {"logical_date": None, "dag_run_id": run_id, "conf": conf}
+    done = site.call("ada", "POST", f"/dags/{WATCHED.dag_id}/dagRuns", json=body)
+    done.raise_for_status()
     _wait_for_window(site, run_id)
     return site.cpu_seconds("worker") - before
 
@@ -189,7 +188,8 @@ def measure(times: int) -> dict[str, Any]:
         site.start_worker("worker", {"PYTHONPATH": PROBE, "COST_NOTES": str(notes)})
         memory = MemoryWatch()
         memory.watch(site.processes["worker"].pid)
-        run_in_airflow(site, _first_run(site), None)
+        _wait_for_dag(site)
+        run_in_airflow(site, "warm-up", WATCHED.days[-1])
         run_alone(site, WATCHED.days[-1], memory)
         for number, (kind, interval) in enumerate(windows(times)):
             run_id, before = f"measured-{number}", sum(map(cpu, read_notes(notes)))
@@ -215,15 +215,14 @@ def measure(times: int) -> dict[str, Any]:
     return found
 
 
-def _first_run(site: Cluster) -> str:
-    """Wait for the run that Airflow makes by itself, of yesterday; return its id."""
+def _wait_for_dag(site: Cluster) -> None:
+    """Wait until Airflow has parsed the monitor."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        answer = site.call("ada", "GET", f"/dags/{WATCHED.dag_id}/dagRuns").json()
-        for one in answer.get("dag_runs", []):
-            return str(one["dag_run_id"])
+        if site.call("ada", "GET", f"/dags/{WATCHED.dag_id}").ok:
+            return
         time.sleep(1)
-    raise RuntimeError("Airflow made no run.")
+    raise RuntimeError("Airflow found no DAG.")
 
 
 def summary(found: dict[str, Any]) -> dict[str, Any]:

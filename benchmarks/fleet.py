@@ -26,6 +26,10 @@ BUCKET = "served"
 TRAINING_ROWS, WINDOW_ROWS, SHARE = 600, 300, 0.2
 NEW_EVERY = 5
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+DAILY = "0 0 * * *"
+LEAP_DAYS = "0 0 29 2 *"
+"""So seldom that no run of Airflow's own comes between those that are asked for."""
+
 MONITOR = """\
 model:
   name: {name}
@@ -35,7 +39,7 @@ source:
   timestamp: scanned_at
   storage_options: {{endpoint_url_env: STORE_URL, key_env: STORE_KEY, secret_env: STORE_SECRET}}
 airflow:
-  schedule: 0 0 * * *
+  schedule: {schedule}
   start: {start:%Y-%m-%d}
   catchup: {catchup}
   retries: 1
@@ -105,6 +109,7 @@ def prepare(stack: Stack, fleet: list[Watched], *, catchup: bool = True) -> None
             name=watched.name,
             mlflow=stack.mlflow,
             bucket=BUCKET,
+            schedule=DAILY if catchup else LEAP_DAYS,
             start=watched.days[0].start,
             catchup=str(catchup).lower(),
         )
