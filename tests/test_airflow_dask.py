@@ -13,7 +13,7 @@ from distributed import Client
 from rtscv_mlops.config import ComputeSettings
 from rtscv_mlops.demo import MODEL, make_days, prepare
 from rtscv_mlops.pipeline import run_window
-from rtscv_mlops.pipeline.stages import read_facts
+from rtscv_mlops.pipeline.record import read_facts
 from rtscv_mlops.registry import WindowRun, find_runs
 from rtscv_mlops.window import Interval
 from tests.stacks import (

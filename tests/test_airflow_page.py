@@ -15,7 +15,7 @@ import requests
 from rtscv_mlops import pipeline, registry
 from rtscv_mlops.config import load_monitor
 from rtscv_mlops.pipeline import overview, question_id
-from rtscv_mlops.pipeline.stages import read_facts, write_facts
+from rtscv_mlops.pipeline.record import read_facts, write_facts
 from rtscv_mlops.registry import WindowRun, journal, tags
 from rtscv_mlops.registry.ledger import open_ledger
 from rtscv_mlops.review import plain

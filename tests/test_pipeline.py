@@ -11,7 +11,8 @@ import pytest
 from rtscv_mlops import pipeline
 from rtscv_mlops.alerts import AlertDecision, make_alert
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.pipeline.stages import read_facts, rectify_window, take_window, write_report
+from rtscv_mlops.pipeline.record import read_facts
+from rtscv_mlops.pipeline.stages import rectify_window, take_window, write_report
 from rtscv_mlops.review import one_line, rate
 from rtscv_mlops.window import Interval
 from tests.deployments import (

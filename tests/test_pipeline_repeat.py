@@ -13,7 +13,8 @@ import pytest
 from rtscv_mlops.config import load_monitor
 from rtscv_mlops.errors import ServiceError
 from rtscv_mlops.pipeline import run, run_window, stages, tasks
-from rtscv_mlops.pipeline.stages import read_facts, take_window
+from rtscv_mlops.pipeline.record import read_facts
+from rtscv_mlops.pipeline.stages import take_window
 from rtscv_mlops.registry import WindowRun
 from rtscv_mlops.window import Interval
 from tests.deployments import (

@@ -9,7 +9,7 @@ import pytest
 from rtscv_mlops.config import load_monitor
 from rtscv_mlops.errors import ConfigError, NotAssessed, WindowError
 from rtscv_mlops.pipeline import purge_windows, score_window
-from rtscv_mlops.pipeline.stages import read_facts
+from rtscv_mlops.pipeline.record import read_facts
 from rtscv_mlops.window import Interval
 from tests.deployments import EMPTY, NEW, QUIET, judged_copy, leaves
 

@@ -1,5 +1,7 @@
 """The stages by ids alone: what one process leaves, another goes on from; and the answer by tag."""
 
+import subprocess
+import sys
 from datetime import timedelta
 
 import pandas as pd
@@ -21,7 +23,7 @@ from rtscv_mlops.pipeline import (
     stages,
     tasks,
 )
-from rtscv_mlops.pipeline.stages import read_facts
+from rtscv_mlops.pipeline.record import read_facts
 from rtscv_mlops.registry import WindowRun, tags
 from rtscv_mlops.window import Interval
 from tests.deployments import EMPTY, MODEL, NEW, QUIET, deployed
@@ -254,3 +256,17 @@ def test_an_answer_is_bound_to_what_was_seen(offered):
     assert asked.id == question_id(list_challengers(monitor)[0])
     assert asked.id in asked.body.replace("&#58;", ":")
     assert review_challenger(monitor, version, question=asked.id, **words).review == "approved"
+
+
+def test_alerts_and_questions_load_no_learner():
+    """A task that tells or asks somebody loads nothing that looks at rows, which takes a second."""
+    program = (
+        "import sys, rtscv_mlops.pipeline.tasks, rtscv_mlops.pipeline.overview\n"
+        "heavy = {'sklearn', 'skops', 'evidently', 'rtscv_mlops.rectify', 'rtscv_mlops.sources'}\n"
+        "print(*sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.split() == []

@@ -15,8 +15,8 @@ import pytest
 from rtscv_mlops.airflow.monitors import interval_of
 from rtscv_mlops.config import SourceSettings, load_monitor
 from rtscv_mlops.errors import NotAssessed, WindowError
+from rtscv_mlops.pipeline.record import read_facts
 from rtscv_mlops.pipeline.review import promote_challenger, review_challenger
-from rtscv_mlops.pipeline.stages import read_facts
 from rtscv_mlops.registry import WindowRun
 from rtscv_mlops.sources import read_window
 from rtscv_mlops.window import Column, Interval

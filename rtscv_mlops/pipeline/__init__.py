@@ -4,8 +4,10 @@ take_window -> rectify_window -> write_report -> register_challenger -> raise_al
 review_challenger -> promote. The Airflow tasks and the commands are thin skins over this.
 """
 
-from rtscv_mlops.pipeline.doctor import Check, check_monitor
-from rtscv_mlops.pipeline.purge import Purged, purge_windows
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from rtscv_mlops.pipeline.record import find_report, save_report
 from rtscv_mlops.pipeline.review import (
     Answer,
     Question,
@@ -21,10 +23,27 @@ from rtscv_mlops.pipeline.review import (
     show_challenger,
     verify_audit,
 )
-from rtscv_mlops.pipeline.run import Outcome, run_window
-from rtscv_mlops.pipeline.score import Score, score_window
-from rtscv_mlops.pipeline.setup import register_champion, write_monitor
-from rtscv_mlops.pipeline.stages import find_report, save_report
+
+if TYPE_CHECKING:
+    from rtscv_mlops.pipeline.doctor import Check, check_monitor
+    from rtscv_mlops.pipeline.purge import Purged, purge_windows
+    from rtscv_mlops.pipeline.run import Outcome, run_window
+    from rtscv_mlops.pipeline.score import Score, score_window
+    from rtscv_mlops.pipeline.setup import register_champion, write_monitor
+
+_LOOKS_AT_ROWS = {
+    "Check": "doctor",
+    "Outcome": "run",
+    "Purged": "purge",
+    "Score": "score",
+    "check_monitor": "doctor",
+    "purge_windows": "purge",
+    "register_champion": "setup",
+    "run_window": "run",
+    "score_window": "score",
+    "write_monitor": "setup",
+}
+"""Where a name is, of those that load a second of libraries more than an answer needs."""
 
 __all__ = [
     "Answer",
@@ -53,3 +72,9 @@ __all__ = [
     "verify_audit",
     "write_monitor",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LOOKS_AT_ROWS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LOOKS_AT_ROWS[name]}"), name)

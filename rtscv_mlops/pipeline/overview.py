@@ -14,8 +14,8 @@ from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import ServiceError, WindowError
 from rtscv_mlops.facts import WindowFacts
+from rtscv_mlops.pipeline.record import REPORT, VERDICT, read_facts
 from rtscv_mlops.pipeline.review import Answer, find_answer, question_id
-from rtscv_mlops.pipeline.stages import REPORT, VERDICT, read_facts
 from rtscv_mlops.registry import History, MlflowClient, RunSummary, VersionSummary, WindowRun, tags
 from rtscv_mlops.window import Interval
 

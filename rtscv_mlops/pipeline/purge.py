@@ -7,7 +7,7 @@ from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.pipeline import baseline
 from rtscv_mlops.pipeline.evidence import HANDED_OVER, SCORES, UNKNOWNS
-from rtscv_mlops.pipeline.stages import CLUSTERS, PLOTS, REPORT, VERDICT, read_facts
+from rtscv_mlops.pipeline.record import CLUSTERS, PLOTS, REPORT, VERDICT, read_facts
 from rtscv_mlops.registry import WindowRun, tags
 
 ROWS = (UNKNOWNS, SCORES, CLUSTERS, REPORT, PLOTS, HANDED_OVER)

@@ -8,11 +8,9 @@ from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import NotAssessed, ReviewError
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.pipeline import baseline
-from rtscv_mlops.pipeline.stages import is_assessed, read_facts
+from rtscv_mlops.pipeline.record import is_assessed, read_facts
 from rtscv_mlops.registry import History, MlflowClient, VersionSummary, WindowRun
 from rtscv_mlops.review import ReviewStatus, ask, plain
-from rtscv_mlops.sources import read_window
 from rtscv_mlops.window import Interval
 
 OURSELVES = "rtscv-mlops"
@@ -235,6 +233,9 @@ def verify_audit(monitor: Monitor) -> History:
 
 def approve_as_baseline(monitor: Monitor, interval: Interval) -> str:
     """Take a person's word that a window was clean: it joins the baseline; return its run."""
+    from rtscv_mlops.pipeline import baseline  # Other answers need not load what looks at rows.
+    from rtscv_mlops.sources import read_window
+
     client = registry.connect(monitor.model)
     champion = registry.load_champion(client, monitor.model)
     runs = registry.find_runs(client, monitor.model.name, monitor=monitor.name, window=interval.id)

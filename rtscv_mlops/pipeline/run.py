@@ -11,16 +11,10 @@ from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import InputError, NotAssessed, ServiceError
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.pipeline.alerting import alert_is_owed, raise_alert
+from rtscv_mlops.pipeline.record import add_finding, read_facts
 from rtscv_mlops.pipeline.rectification import Rectification
-from rtscv_mlops.pipeline.stages import (
-    Taken,
-    add_finding,
-    read_facts,
-    rectify_window,
-    register_challenger,
-    take_window,
-    write_report,
-)
+from rtscv_mlops.pipeline.registration import register_challenger
+from rtscv_mlops.pipeline.stages import Taken, rectify_window, take_window, write_report
 from rtscv_mlops.pipeline.unassessed import (
     as_failure,
     record_failure,

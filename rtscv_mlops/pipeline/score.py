@@ -11,7 +11,7 @@ from rtscv_mlops import metrics, registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import ConfigError, NotAssessed, WindowError
 from rtscv_mlops.pipeline.evidence import SCORES
-from rtscv_mlops.pipeline.stages import is_assessed, read_facts
+from rtscv_mlops.pipeline.record import is_assessed, read_facts
 from rtscv_mlops.pipeline.training import find_training
 from rtscv_mlops.registry import MlflowClient, RunSummary, WindowRun
 from rtscv_mlops.sources import read_labels, read_window

@@ -1,14 +1,13 @@
-"""The stages of one window, in order, one function each.
+"""The stages that look at rows: take_window, rectify_window and write_report.
 
-take_window -> rectify_window -> write_report -> register_challenger -> raise_alert. What a stage
-makes goes to the window's MLflow run; every stage may be repeated, and leaves one effect.
+What a stage makes goes to the window's MLflow run; every stage may be repeated, and leaves one
+effect. `register_challenger` and `raise_alert`, which need no rows and load less, come after them.
 """
 
 import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,39 +18,27 @@ from rtscv_mlops import registry
 from rtscv_mlops.compute import computing, on_one_thread
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import NotAssessed
-from rtscv_mlops.facts import NOT_ASSESSED, Evidence, WindowFacts
+from rtscv_mlops.facts import Evidence, WindowFacts
 from rtscv_mlops.pipeline import baseline
 from rtscv_mlops.pipeline.baseline import Baseline, disagreement, find_baseline
 from rtscv_mlops.pipeline.evidence import of_all_rows, write_rows
 from rtscv_mlops.pipeline.oddities import volume_jump
+from rtscv_mlops.pipeline.record import PLOTS, REPORT, first_facts, open_window_run, write_facts
 from rtscv_mlops.pipeline.rectification import Rectification, Training, rectify, shown_columns
 from rtscv_mlops.pipeline.training import find_training
-from rtscv_mlops.registry import Champion, MlflowClient, RunSummary, WindowRun, tags
-from rtscv_mlops.review import counted, describe, markdown, one_line
+from rtscv_mlops.registry import Champion, MlflowClient, WindowRun, tags
+from rtscv_mlops.review import counted, one_line
 from rtscv_mlops.sources import Profile, read_window
 from rtscv_mlops.window import Interval, Window
 
 ALGORITHM = 3
 """Raised when the same window, champion and settings would give another result than before."""
 
-VERDICT, CLUSTERS, REPORT, PLOTS = "verdict.json", "clusters.json", "report.html", "plots"
-
 NOT_KEPT = (
     "The rows that the challenger was fitted on are not kept, since report.columns does not let "
     "all columns of the model leave the source. Once it is the champion, its windows can be "
     "judged only after it is logged with its training data by rtscv_mlops.log_champion."
 )
-
-VERSION_TAGS = (
-    tags.MONITOR,
-    tags.WINDOW,
-    tags.WINDOW_START,
-    tags.WINDOW_END,
-    tags.CHAMPION_VERSION,
-    tags.REPORT_SHA256,
-    tags.MODEL_SHA256,
-)
-"""What a version repeats of its window's run."""
 
 log = logging.getLogger(__name__)
 
@@ -133,64 +120,6 @@ def window_key(monitor: Monitor, champion: Champion, window: Window) -> str:
         monitor.result_settings(),
     ]
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def first_facts(monitor: Monitor, interval: Interval, key: str) -> WindowFacts:
-    """Return what is known of a window before it was looked at."""
-    return WindowFacts(
-        key=key,
-        monitor=monitor.name,
-        model=monitor.model.name,
-        champion_version="",
-        window_start=interval.start,
-        window_end=interval.end,
-        verdict="not_assessed:unfinished",
-        headline="This window was not judged to the end.",
-    )
-
-
-def is_assessed(run: RunSummary) -> bool:
-    """Tell whether a run came to a verdict on its window."""
-    return bool(run.verdict) and not run.verdict.startswith(NOT_ASSESSED)
-
-
-def open_window_run(
-    client: MlflowClient, monitor: Monitor, interval: Interval, facts: WindowFacts
-) -> WindowRun:
-    """Open the run of a window: the one it has, or one more that names its forerunner.
-
-    A window that could not be assessed keeps its run when it is tried again. Rows that came late,
-    another champion or other settings make another run, which points at the one before.
-    """
-    model = monitor.model.name
-    runs = registry.find_runs(client, model, monitor=monitor.name, window=interval.id)
-    unassessed = [run for run in runs if not is_assessed(run)]
-    if unassessed and facts.key not in [run.key for run in runs]:
-        again = WindowRun(client, unassessed[0].run_id)
-        again.set_tags({tags.KEY: facts.key})
-        # Who heard that the window could not be judged has not heard what it holds.
-        again.drop_tags((tags.ALERT, tags.ALERT_DUE))
-    before = [run for run in runs if is_assessed(run) and run.key != facts.key]
-    named = {
-        "mlflow.runName": f"{monitor.name} {interval}",
-        tags.MONITOR: monitor.name,
-        tags.WINDOW: interval.id,
-        tags.WINDOW_START: interval.start.isoformat(),
-        tags.WINDOW_END: interval.end.isoformat(),
-        tags.CHAMPION_VERSION: facts.champion_version,
-    }
-    if before:
-        latest = max(before, key=lambda run: run.ended.timestamp() if run.ended else 0.0)
-        named[tags.RERUN_OF] = latest.run_id
-    run = registry.open_run(client, model, facts.key, named)
-    # A run that is tried again may have been made before there was a champion. One who was held up
-    # in between may find that another one has completed it.
-    for begin in (partial(run.set_tags, named), run.reopen):
-        if run.is_complete:
-            return run
-        begin()
-    # Last, so that one of two who open it at once goes on: who took over last stops nowhere here.
-    return run if run.is_complete else run.take_over()
 
 
 @on_one_thread
@@ -308,30 +237,6 @@ def _usual_rows(taken: Taken) -> list[int]:
     ]
 
 
-def write_facts(run: WindowRun, facts: WindowFacts) -> None:
-    """Write the facts as metrics, as tags, and as the file that they are read back from."""
-    run.log_metrics(facts.metrics())
-    run.write_json(VERDICT, facts.model_dump(mode="json"))
-    if facts.clusters:
-        run.write_json(CLUSTERS, [card.model_dump(mode="json") for card in facts.clusters])
-    # MLflow shows a tag of this name as the run's description.
-    run.set_tags({"mlflow.note.content": markdown(facts.headline), tags.VERDICT: facts.verdict})
-
-
-def read_facts(run: WindowRun) -> WindowFacts:
-    """Read the facts of a run back."""
-    return WindowFacts.model_validate(run.read_json(VERDICT))
-
-
-def add_finding(run: WindowRun, facts: WindowFacts, finding: str) -> WindowFacts:
-    """Write down something odd that came up after the verdict; saying it twice adds nothing."""
-    if finding in facts.findings:
-        return facts
-    facts = facts.model_copy(update={"findings": (*facts.findings, finding)})
-    write_facts(run, facts)
-    return facts
-
-
 @on_one_thread
 def write_report(
     monitor: Monitor, run: WindowRun, facts: WindowFacts, evidence: Evidence
@@ -357,70 +262,7 @@ def write_report(
     return facts
 
 
-def find_report(monitor: Monitor, run_id: str) -> str:
-    """Return where the report of a run is: a web page, or a file; nothing if there is none."""
-    client = registry.connect(monitor.model)
-    run = WindowRun(client, run_id)
-    if not run.has(REPORT):
-        return ""
-    return registry.links(client, run_id).get("Report") or run.place(REPORT).removeprefix("file://")
-
-
-def save_report(monitor: Monitor, run_id: str, folder: Path) -> Path:
-    """Bring the report of a run into a local folder."""
-    return WindowRun(registry.connect(monitor.model), run_id).download(REPORT, folder)
-
-
 def _drift_words(facts: WindowFacts) -> str:
     if facts.drift is None or facts.drift.share is None:
         return "no column could be compared"
     return f"{facts.drift.drifted} of {len(facts.drift.columns)} columns moved"
-
-
-def register_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts) -> str:
-    """Register the rectified model, see that it answers, and offer it for review."""
-    client = run.client
-    _check_champion(monitor, client, facts.champion_version)
-    model, known = monitor.model.name, run.tags()
-    named = {name: known[name] for name in VERSION_TAGS if name in known}
-    check = run.check_attempt
-    version = registry.register_version(
-        client,
-        model,
-        facts.key,
-        run.run_id,
-        known[tags.MODEL_ID],
-        named=named,
-        description="",
-        check=check,
-    )
-    # The version may be of an earlier try or of a rival, who saved the same model as other files.
-    sealed = registry.find_version(client, model, version).model_sha256
-    run.set_tags({tags.MODEL_SHA256: sealed})
-    registry.verify_version(client, f"models:/{model}/{version}", digest=sealed)
-    links = registry.links(client, run.run_id, model, version)
-    check()
-    registry.describe_version(client, model, version, describe(facts, links, version))
-    registry.offer_version(
-        client, model, version, alias=monitor.model.alias, blocked=facts.blocked, check=check
-    )
-    log.info("register_challenger: version %s of %s", version, model)
-    return version
-
-
-def _check_champion(monitor: Monitor, client: MlflowClient, compared_with: str) -> None:
-    """Stop if the champion is not the one that the window was compared with."""
-    try:
-        now = str(registry.find_champion(client, monitor.model).version)
-    except NotAssessed as error:
-        raise NotAssessed(
-            "champion_gone",
-            f"Version {compared_with}, the champion that this window was compared with, "
-            "is gone. Nothing is offered; set a champion and run the window again.",
-        ) from error
-    if now != compared_with:
-        raise NotAssessed(
-            "stale",
-            f"The champion moved from version {compared_with} to {now} while this window "
-            "was looked at. Nothing is offered; run the window again to compare with the new one.",
-        )

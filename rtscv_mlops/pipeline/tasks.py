@@ -1,8 +1,9 @@
 """The stages with only ids between them: each may be a process of its own, on any machine.
 
 What a stage hands to the next is in the window's MLflow run. Every function may be called again,
-also at the same time, and leaves one effect. Where all stages run in one process, `run_window` is
-the shorter way.
+also at the same time, and leaves one effect. What looks at rows is imported where it is needed: an
+alert or a question should not take seconds to load it. Where all stages run in one process,
+`run_window` is the shorter way.
 """
 
 import logging
@@ -14,8 +15,8 @@ from rtscv_mlops.alerts import Channel
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import InputError, NotAssessed, ServiceError
 from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
-from rtscv_mlops.pipeline import alerting, stages
-from rtscv_mlops.pipeline.evidence import forget_rows, hand_over, take_over
+from rtscv_mlops.pipeline import alerting, registration
+from rtscv_mlops.pipeline.record import add_finding, read_facts
 from rtscv_mlops.pipeline.unassessed import (
     as_failure,
     record_failure,
@@ -56,6 +57,9 @@ def rectify_window(monitor: Monitor, interval: Interval) -> Judged:
     A window that cannot be judged is recorded as such. A service that failed, or an error that
     nobody foresaw, is recorded too, and then raised.
     """
+    from rtscv_mlops.pipeline import stages
+    from rtscv_mlops.pipeline.evidence import hand_over
+
     try:
         taken = stages.take_window(monitor, interval)
     except (InputError, NotAssessed) as error:
@@ -65,7 +69,7 @@ def rectify_window(monitor: Monitor, interval: Interval) -> Judged:
         raise
     if taken.run.is_complete:
         log.info("rectify_window: %s was finished before", interval)
-        return _judged(taken.run, stages.read_facts(taken.run))
+        return _judged(taken.run, read_facts(taken.run))
     try:
         done = stages.rectify_window(taken)
         hand_over(taken.run, done.evidence)
@@ -85,12 +89,15 @@ def _judged(run: WindowRun, facts: WindowFacts) -> Judged:
 
 def write_report(monitor: Monitor, run_id: str) -> str:
     """Draw the report of a window from what was handed over; return its digest."""
+    from rtscv_mlops.pipeline import stages
+    from rtscv_mlops.pipeline.evidence import forget_rows, take_over
+
     run = _run(monitor, run_id)
     evidence = take_over(run)
     if evidence is None:
         return _digest_of_report(run)
     run = run.take_over()
-    stages.write_report(monitor, run, stages.read_facts(run), evidence)
+    stages.write_report(monitor, run, read_facts(run), evidence)
     forget_rows(run)
     return _digest_of_report(run)
 
@@ -116,7 +123,7 @@ def register_challenger(monitor: Monitor, run_id: str) -> str:
     run = run.take_over()
     facts = _settled_facts(run)
     try:
-        return stages.register_challenger(monitor, run, facts)
+        return registration.register_challenger(monitor, run, facts)
     except (InputError, NotAssessed) as error:
         write_unassessed(run, facts, error)
         raise
@@ -137,9 +144,9 @@ def raise_alert(monitor: Monitor, run_id: str, channels: tuple[Channel, ...] = (
 
 def _settled_facts(run: WindowRun) -> WindowFacts:
     """Return the facts; where there is no report, they say so."""
-    facts = stages.read_facts(run)
+    facts = read_facts(run)
     if facts.assessed and tags.REPORT_SHA256 not in run.tags():
-        facts = stages.add_finding(run, facts, NO_REPORT)
+        facts = add_finding(run, facts, NO_REPORT)
     return facts
 
 

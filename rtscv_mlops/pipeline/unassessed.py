@@ -8,7 +8,7 @@ from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import RtscvError, ServiceError
 from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
-from rtscv_mlops.pipeline.stages import first_facts, is_assessed, open_window_run, write_facts
+from rtscv_mlops.pipeline.record import first_facts, is_assessed, open_window_run, write_facts
 from rtscv_mlops.registry import WindowRun
 from rtscv_mlops.window import Interval
 

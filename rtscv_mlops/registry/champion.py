@@ -11,15 +11,10 @@ from typing import Any
 
 import mlflow
 import pandas as pd
-import sklearn
 from mlflow.entities.model_registry import ModelVersion, RegisteredModel
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
 from mlflow.tracking import MlflowClient
-from sklearn.base import is_regressor
-from sklearn.exceptions import InconsistentVersionWarning, NotFittedError
-from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_is_fitted
 
 from rtscv_mlops.config import ModelSettings
 from rtscv_mlops.errors import ModelError, NotAssessed
@@ -209,6 +204,8 @@ def _choose_flavor(stored: Model, settings: ModelSettings, model: str) -> str:
 
 
 def _load(folder: Path, stored: Model, flavor: str, settings: ModelSettings, model: str) -> Any:
+    from sklearn.exceptions import InconsistentVersionWarning
+
     try:
         with warnings.catch_warnings():
             # Other versions are told as a finding, from what the model says of itself.
@@ -289,6 +286,8 @@ def _ships_code(stored: Model) -> bool:
 
 def _versions(stored: Model) -> str:
     """Say which scikit-learn stored the model, if it was another one."""
+    import sklearn
+
     there = stored.flavors.get("sklearn", {}).get("sklearn_version")
     if there is None or there == sklearn.__version__:
         return ""
@@ -313,6 +312,10 @@ def _findings(stored: Model, flavor: str, model: str) -> list[str]:
 
 def check_classifier(estimator: Any, model: str) -> None:
     """Refuse what is no fitted classifier with one answer per row."""
+    from sklearn.base import is_regressor
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
     kind = type(estimator).__name__
     if not hasattr(estimator, "predict"):
         raise ModelError(f"{model} is a {kind}, which has no predict.", code="no_predict")
@@ -343,8 +346,15 @@ def _takes_array(signature: ModelSignature | None, estimator: Any, flavor: str) 
     if flavor == "python_function" or feature_names(estimator) is not None:
         return False
     # A pipeline that starts with somebody's own transformer may keep no names and yet use them.
-    first = estimator[0] if isinstance(estimator, Pipeline) else estimator
+    first = estimator[0] if is_pipeline(estimator) else estimator
     return type(first).__module__.partition(".")[0] in {"sklearn", "xgboost", "lightgbm", "skorch"}
+
+
+def is_pipeline(estimator: Any) -> bool:
+    """Tell whether an estimator is a pipeline of scikit-learn's."""
+    from sklearn.pipeline import Pipeline
+
+    return isinstance(estimator, Pipeline)
 
 
 def feature_names(estimator: Any) -> list[str] | None:

@@ -27,7 +27,6 @@ from mlflow.tracking import MlflowClient
 
 from rtscv_mlops.errors import ModelError
 from rtscv_mlops.process import SELDOM
-from rtscv_mlops.rectify.factory import FactoryClassifier
 from rtscv_mlops.registry import tags
 from rtscv_mlops.registry.champion import Champion
 from rtscv_mlops.registry.columns import METADATA
@@ -91,6 +90,8 @@ def save_rectified(
     package. It keeps the champion's inputs; its output has the type of its own labels.
     `example` are some rows with the champion's columns.
     """
+    from rtscv_mlops.rectify.factory import FactoryClassifier
+
     if isinstance(estimator, FactoryClassifier):
         estimator = estimator.model_
     rows = champion.rows(example)

@@ -6,12 +6,9 @@ Knows how to copy an estimator; knows nothing of unknowns.
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.pipeline import Pipeline
 
 from rtscv_mlops.errors import ModelError
-from rtscv_mlops.rectify.factory import FactoryClassifier, find_factory
-from rtscv_mlops.registry.champion import Champion
+from rtscv_mlops.registry.champion import Champion, is_pipeline
 
 GROW = (
     "Let the network grow with its labels: give its module an argument n_outputs, and add a "
@@ -30,6 +27,10 @@ def as_estimator(champion: Champion, fit: str | None = None) -> Any:
             def on_train_begin(self, net, X=None, y=None, **kwargs):
                 net.set_params(module__n_outputs=len(np.unique(y)))
     """
+    from sklearn.base import clone
+
+    from rtscv_mlops.rectify.factory import FactoryClassifier, find_factory
+
     if fit is not None:
         find_factory(fit)
         return FactoryClassifier(fit)
@@ -48,13 +49,14 @@ def as_estimator(champion: Champion, fit: str | None = None) -> Any:
 
 def _is_network(estimator: Any) -> bool:
     """Tell whether the learner is a skorch network."""
-    learner = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+    learner = estimator[-1] if is_pipeline(estimator) else estimator
     return any(base.__module__.startswith("skorch.") for base in type(learner).__mro__)
 
 
 def _check_growth(champion: Champion, network: Any) -> None:
     """Refuse a network that cannot answer with one class more than it knows."""
     import torch
+    from sklearn.base import clone
 
     rows, labels = _blank_rows(champion)
     trial = clone(network).set_params(**_one_epoch(network))
@@ -76,7 +78,7 @@ def _check_growth(champion: Champion, network: Any) -> None:
 
 
 def _one_epoch(network: Any) -> dict[str, Any]:
-    step = f"{network.steps[-1][0]}__" if isinstance(network, Pipeline) else ""
+    step = f"{network.steps[-1][0]}__" if is_pipeline(network) else ""
     return {f"{step}max_epochs": 1, f"{step}train_split": None, f"{step}verbose": 0}
 
 

@@ -17,7 +17,6 @@ from mlflow.entities import Dataset, DatasetInput, InputTag
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
-from scipy import sparse
 
 from rtscv_mlops.errors import ModelError, TrainingDataError
 from rtscv_mlops.registry import training
@@ -180,6 +179,8 @@ def _register(
 
 
 def _label_rows(X: Any, y: Any) -> _Labelled:
+    from scipy import sparse
+
     if sparse.issparse(X):
         raise TrainingDataError(
             "X is a sparse matrix, which has no columns that a window's table could have. Give the "

@@ -25,7 +25,6 @@ from mlflow.entities import Dataset, DatasetInput
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from pyarrow.lib import ArrowException
-from sklearn.utils.multiclass import type_of_target
 
 from rtscv_mlops.errors import ServiceError, TrainingDataError
 from rtscv_mlops.registry import tags
@@ -367,7 +366,7 @@ def _check_kind(labels: pd.Series, what: str) -> None:
             "what can be monitored, not several labels a row.",
             code="labels_unusable",
         )
-    if kind == "float" and type_of_target(labels.to_numpy(dtype=float)) == "continuous":
+    if kind == "float" and not (labels.astype(float) % 1 == 0).all():
         raise TrainingDataError(
             f"{what} has numbers with fractions as labels, so it is a regression. Only classes "
             "can be new.",

@@ -1,0 +1,72 @@
+"""The rectified model as a version of the registry, offered for review."""
+
+import logging
+
+from rtscv_mlops import registry
+from rtscv_mlops.config import Monitor
+from rtscv_mlops.errors import NotAssessed
+from rtscv_mlops.facts import WindowFacts
+from rtscv_mlops.registry import MlflowClient, WindowRun, tags
+from rtscv_mlops.review import describe
+
+VERSION_TAGS = (
+    tags.MONITOR,
+    tags.WINDOW,
+    tags.WINDOW_START,
+    tags.WINDOW_END,
+    tags.CHAMPION_VERSION,
+    tags.REPORT_SHA256,
+    tags.MODEL_SHA256,
+)
+"""What a version repeats of its window's run."""
+
+log = logging.getLogger(__name__)
+
+
+def register_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts) -> str:
+    """Register the rectified model, see that it answers, and offer it for review."""
+    client = run.client
+    _check_champion(monitor, client, facts.champion_version)
+    model, known = monitor.model.name, run.tags()
+    named = {name: known[name] for name in VERSION_TAGS if name in known}
+    check = run.check_attempt
+    version = registry.register_version(
+        client,
+        model,
+        facts.key,
+        run.run_id,
+        known[tags.MODEL_ID],
+        named=named,
+        description="",
+        check=check,
+    )
+    # The version may be of an earlier try or of a rival, who saved the same model as other files.
+    sealed = registry.find_version(client, model, version).model_sha256
+    run.set_tags({tags.MODEL_SHA256: sealed})
+    registry.verify_version(client, f"models:/{model}/{version}", digest=sealed)
+    links = registry.links(client, run.run_id, model, version)
+    check()
+    registry.describe_version(client, model, version, describe(facts, links, version))
+    registry.offer_version(
+        client, model, version, alias=monitor.model.alias, blocked=facts.blocked, check=check
+    )
+    log.info("register_challenger: version %s of %s", version, model)
+    return version
+
+
+def _check_champion(monitor: Monitor, client: MlflowClient, compared_with: str) -> None:
+    """Stop if the champion is not the one that the window was compared with."""
+    try:
+        now = str(registry.find_champion(client, monitor.model).version)
+    except NotAssessed as error:
+        raise NotAssessed(
+            "champion_gone",
+            f"Version {compared_with}, the champion that this window was compared with, "
+            "is gone. Nothing is offered; set a champion and run the window again.",
+        ) from error
+    if now != compared_with:
+        raise NotAssessed(
+            "stale",
+            f"The champion moved from version {compared_with} to {now} while this window "
+            "was looked at. Nothing is offered; run the window again to compare with the new one.",
+        )
