@@ -178,11 +178,14 @@ def imports_of_run() -> Job:
     """Load what a run loads, as it does: in its own process, and in that of the trial."""
 
     def job() -> Told:
+        from rtscv_mlops.process import prepare_process
+
+        prepare_process()
         import mlflow.sklearn
         import mlflow.store.model_registry.sqlalchemy_store
         import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
 
-        import rtscv_mlops.pipeline
+        import rtscv_mlops.pipeline.run
         import rtscv_mlops.report  # noqa: F401
         from rtscv_mlops.registry import models, trust
 
