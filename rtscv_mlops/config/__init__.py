@@ -5,9 +5,9 @@ Knows names, defaults and limits; knows nothing of the worlds that the settings 
 
 from rtscv_mlops.config.loading import load_monitor, load_monitors, monitor_files, read_monitors
 from rtscv_mlops.config.published import SCHEMA_FILE, monitor_schema, schema_text
+from rtscv_mlops.config.schedule import AirflowSettings, ResourceSettings
 from rtscv_mlops.config.settings import (
     DISTANCES,
-    AirflowSettings,
     AlertSettings,
     BaselineSettings,
     CanarySettings,
@@ -18,7 +18,6 @@ from rtscv_mlops.config.settings import (
     Monitor,
     RectifySettings,
     ReportSettings,
-    ResourceSettings,
     ReviewSettings,
 )
 from rtscv_mlops.config.tables import (

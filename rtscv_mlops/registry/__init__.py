@@ -14,6 +14,7 @@ from rtscv_mlops.registry.connection import (
     server_version,
 )
 from rtscv_mlops.registry.files import model_digest
+from rtscv_mlops.registry.labels import check_training_data
 from rtscv_mlops.registry.ledger import claim, experiment_name, single_attempt
 from rtscv_mlops.registry.models import save_rectified, verify_version
 from rtscv_mlops.registry.pages import describe_version, noted, read_description
@@ -23,7 +24,6 @@ from rtscv_mlops.registry.register import log_champion, log_fitted_on
 from rtscv_mlops.registry.runs import RunSummary, WindowRun, find_runs, open_run
 from rtscv_mlops.registry.training import (
     TrainingData,
-    check_training_data,
     is_rectified,
     load_training_data,
 )
