@@ -8,7 +8,6 @@ import sys
 import pandas as pd
 import pytest
 
-from rtscv_mlops import cli
 from tests.deployments import (
     EMPTY,
     MODEL,
@@ -22,21 +21,6 @@ from tests.deployments import (
 )
 
 HEAVY = ("mlflow", "sklearn", "pandas", "numpy", "evidently", "rich.progress", "scipy")
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Run a command as a terminal would; return its exit code and both outputs."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["rtscv-mlops", *map(str, words)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        out, err = capsys.readouterr()
-        return end.value.code or 0, out, err
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -121,7 +121,12 @@ def find_class(text: str, classes: Sequence[Any]) -> Any:
     """Return the class that a word of the command line means, whatever type its label has."""
     exact = [label for label in classes if str(label) == text]
     found = exact or [label for label in classes if _spelling(label) == _spelling(text)]
-    if len(found) != 1:
+    if len(found) > 1:
+        raise InputError(
+            f"The class {text!r} could be {name_classes(found)}. Write it exactly as one of them.",
+            code="unknown_class",
+        )
+    if not found:
         raise InputError(
             f"The model was not taught a class {text!r}. Its classes are {name_classes(classes)}.",
             code="unknown_class",
