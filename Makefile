@@ -16,8 +16,8 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo up quickstart boundaries test test-slow lint format bench \
-	bench-memory bench-paper bench-parsing bench-scale bench-verdict faults clean
+.PHONY: help install lock demo up quickstart boundaries docs build test test-slow lint format bench \
+	bench-paper bench-scale bench-verdict faults clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,10 +59,19 @@ test: install ## Run the fast tests
 test-slow: install ## Run the slow tests
 	$(PY) -m pytest -m slow $(ARGS) || [ $$? -eq 5 ]
 
-lint: install ## Check style, format and types
+lint: install ## Check style, format, types and layers
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
+	$(PY) -m pytest -q tests/test_architecture.py
+
+docs: install ## Build the documents as a site, in site/
+	$(PY) -m rtscv_mlops.config docs
+	$(PY) -m tools.docs
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build # with --quiet a warning would be no error
+
+build: install ## Build the wheel and the source distribution, in dist/
+	$(PY) -m hatchling build
 
 format: install ## Fix style and format
 	$(PY) -m ruff check --fix
@@ -76,12 +85,6 @@ bench: install .venv-nannyml/.installed ## Measure what a run costs, in ratios b
 	$(PYTHON) -m venv .venv-nannyml
 	.venv-nannyml/bin/python -m pip --quiet --disable-pip-version-check install -r $<
 	touch $@
-
-bench-parsing: install ## Measure what parsing 100 monitors costs Airflow
-	$(PY) -m benchmarks.dag_parsing $(ARGS)
-
-bench-memory: install ## Measure the memory of a window of 50 thousand and of 5 million rows
-	$(PY) -m benchmarks.window_memory $(ARGS)
 
 bench-scale: install ## Measure what a second Celery worker, and a second Dask worker, are worth
 	$(PY) -m benchmarks.celery_scale $(ARGS)
@@ -102,5 +105,5 @@ faults: install ## Try every promise about faults, rivals and hostile data many 
 	$(PY) -m benchmarks.faults $(ARGS)
 
 clean: ## Remove caches and build results; .venv stays
-	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,22 +1,28 @@
 """The documents are checked against the code: what they show runs, what there is, they name."""
 
+import os
 import re
+import shlex
+import subprocess
+import sys
 from dataclasses import fields
 from inspect import Parameter, signature
 from pathlib import Path
 
 import mlflow
+import pandas as pd
 import pytest
 import typer
 import yaml
 
-from rtscv_mlops import RTSCVClassifier
+from rtscv_mlops import RTSCVClassifier, demo
 from rtscv_mlops.airflow.placement import CONTAINER
 from rtscv_mlops.cli import EXIT_CODES, app
 from rtscv_mlops.config import Monitor, load_monitor
 from rtscv_mlops.rectify import Assessment, Verdict
 from rtscv_mlops.rectify.clusters import Cluster
 from rtscv_mlops.registry import connect, load_champion
+from tools import docs
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -62,6 +68,63 @@ def test_the_readme_code_runs(tmp_path, monkeypatch):
     assert len(monitor.splitlines()) == 5
     assert champion.version == names["version"]
     assert champion.column_names == list(names["X"].columns)
+
+
+def test_the_readme_commands_run(tmp_path, monkeypatch):
+    """Its commands, as they stand, lead from a template to a promoted version and back."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    mlflow.set_tracking_uri(None)
+    served = run_blocks(README)["X"].sample(178, random_state=0, ignore_index=True)
+    served.iloc[:40] *= 1.5  # a cultivar that nobody has grown before
+    served["served_at"] = pd.Timestamp("2026-01-05T12:00:00Z")
+    served.to_parquet(tmp_path / "served.parquet", index=False)
+    (monitor,) = re.findall(r"^```yaml\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / "wine.yaml").write_text(monitor.replace("s3://bucket/served/", "served.parquet"))
+
+    (template,) = re.findall(r"`(rtscv-mlops init [^`]*)` writes", README)
+    assert run_command(f"{template} --file template.yaml", tmp_path) == 0
+    assert load_monitor(tmp_path / "template.yaml").model.name == "wine"
+    commands = re.findall(r"^\$ (rtscv-mlops .*wine\.yaml.*)$", README, flags=re.MULTILINE)
+    ends = [run_command(command, tmp_path) for command in commands]
+
+    assert [command.split()[1] for command in commands] == [
+        *("check", "run", "review", "review", "rollback")
+    ]
+    assert ends == [0, EXIT_CODES["unknowns"], 0, 0, 0]
+
+
+def run_command(line, folder):
+    """Run a line of a console block; return its exit code."""
+    words = shlex.split(line, comments=True)
+    program = Path(sys.executable).with_name(words[0])
+    return subprocess.run([program, *words[1:]], cwd=folder, stdin=subprocess.DEVNULL).returncode
+
+
+@pytest.mark.slow
+def test_the_readme_table_is_what_bench_prints(tmp_path):
+    """The README shows what its command prints, but for seconds."""
+    demo.prepare(tmp_path / "demo", [next(demo.make_days())])
+    ((command, shown),) = re.findall(
+        r"^```text\n\$ (rtscv-mlops bench .*)\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL
+    )
+    words = [Path(sys.executable).with_name("rtscv-mlops"), *shlex.split(command)[1:]]
+
+    done = subprocess.run(
+        words, cwd=tmp_path, env={**os.environ, "COLUMNS": "100"}, capture_output=True, text=True
+    )
+
+    assert without_seconds(done.stdout) == without_seconds(shown)
+
+
+def without_seconds(table):
+    """Return the lines of a table without its last column, and without what only lays it out."""
+    return [re.sub(r"\s+[\d.]+$", "", line).strip("─ ") for line in table.strip().splitlines()]
+
+
+def test_the_page_of_commands_is_theirs():
+    """Every command's own help is what docs/cli.md says; `make docs` writes it."""
+    assert (ROOT / "docs" / "cli.md").read_text() == docs.commands()
 
 
 @pytest.mark.parametrize("name", [command.name for command in COMMANDS])
