@@ -48,7 +48,7 @@ up: install ## Start Airflow and MLflow here, with the demo's data; Ctrl-C stops
 quickstart: install ## Run the estimator alone on three windows of digits
 	$(PY) -m examples.quickstart
 
-boundaries: install ## Draw the decision boundaries that README.md shows
+boundaries: install ## Draw the decision boundaries of docs/estimator.md
 	$(PY) -m examples.boundaries
 
 # A file's tests share what they start, so they stay in one process; the long ones come first.

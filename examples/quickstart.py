@@ -1,4 +1,4 @@
-"""`make demo`: a model of seven handwritten digits meets three windows of deployment data.
+"""`make quickstart`: a model of seven handwritten digits meets three windows of deployment data.
 
 The first window holds nothing new, the second the same digits drawn with a darker ink, the third
 three digits that the model was never taught. No label of a window is used, except to say

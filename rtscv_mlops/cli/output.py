@@ -94,6 +94,8 @@ def print_challengers(found: "list[VersionSummary]") -> None:
 
 def print_audit(found: "History") -> None:
     """Print every decision, and whether the record of them can be trusted."""
+    from rtscv_mlops.review import counted
+
     names = ["", "when", "what", "version", "by", "why"]
     rows = [
         [str(one.number), one.at[:16].replace("T", " "), one.kind, one.version, one.who, one.reason]
@@ -108,7 +110,7 @@ def print_audit(found: "History") -> None:
             if found.has_moves
             else "none of them moved the champion, so they say nothing about it"
         )
-        whole = f"{len(rows)} records, none was changed; {champion}."
+        whole = f"{counted(len(rows), 'record')}, none was changed; {champion}."
         console().print(words("✔ ", "green") + words(whole))
 
 

@@ -126,7 +126,7 @@ def _read_input(client: MlflowClient, given: DatasetInput, champion: Champion) -
     findings = () if SHA256 in named else _compare(dataset, frame, digest, what)
     label = named.get(LABEL) or find_label(frame, champion, what)
     features, labels = split_labels(frame, label, champion, what)
-    return _Table(features, labels, digest, f"dataset {dataset.name!r} on run", findings)
+    return _Table(features, labels, digest, f"dataset {dataset.name!r} on its run", findings)
 
 
 def _changed(what: str, how: str) -> TrainingDataError:
