@@ -1,1 +1,1 @@
-"""Stories that run in seconds and download nothing; each is run by a test too."""
+"""Stories, each of which is run by a test too; what takes minutes is run there on fewer rows."""
