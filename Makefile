@@ -16,8 +16,8 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo up quickstart boundaries docs build test test-slow lint format bench \
-	bench-paper bench-scale bench-verdict faults clean
+.PHONY: help install lock demo up quickstart boundaries intrusion gas-drift images docs build test \
+	test-slow lint format bench bench-paper bench-scale bench-verdict faults clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,12 @@ quickstart: install ## Run the estimator alone on three windows of digits
 
 boundaries: install ## Draw the decision boundaries of docs/estimator.md
 	$(PY) -m examples.boundaries
+
+gas-drift: install ## Tell drift from a gas never taught, over years of real sensors
+	$(PY) -m examples.gas_drift $(ARGS)
+
+images: install ## Show house numbers to a small network of photographs
+	$(PY) -m examples.images $(ARGS)
 
 # A file's tests share what they start, so they stay in one process; the long ones come first.
 test: install ## Run the fast tests

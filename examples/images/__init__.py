@@ -1,0 +1,1 @@
+"""A network of photographs that is sent house numbers."""
