@@ -57,6 +57,10 @@ gas-drift: install ## Tell drift from a gas never taught, over years of real sen
 images: install ## Show house numbers to a small network of photographs
 	$(PY) -m examples.images $(ARGS)
 
+# Data: docs/story-intrusion.md says which file RTSCV_DATA_DIR must hold.
+intrusion: install ## Judge a fortnight of network traffic with 17 attacks never taught (NSL-KDD)
+	$(PY) -m examples.intrusion $(ARGS)
+
 # A file's tests share what they start, so they stay in one process; the long ones come first.
 test: install ## Run the fast tests
 	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
