@@ -20,7 +20,7 @@ from rtscv_mlops.pipeline import list_challengers
 
 CATEGORY = {"normal": "normal", "neptune": "dos", "satan": "probe", "spy": "r2l", "mscan": "probe"}
 TRAINING = {"normal": 500, "neptune": 300, "satan": 100, "spy": 2}
-SERVED = {"normal": 1_100, "neptune": 600, "satan": 250, "mscan": 500}
+SERVED = {"normal": 2_800, "neptune": 1_500, "satan": 700, "mscan": 800}
 WORDS = {
     "normal": ("tcp", "http", "SF"),
     "neptune": ("tcp", "private", "S0"),
