@@ -106,7 +106,9 @@ def test_the_readme_table_is_what_bench_prints(tmp_path):
     """The README shows what its command prints, but for seconds."""
     demo.prepare(tmp_path / "demo", [next(demo.make_days())])
     ((command, shown),) = re.findall(
-        r"^```text\n\$ (rtscv-mlops bench .*)\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL
+        r"^```text\n\$ (rtscv-mlops bench [^\n]*)\n(.*?)^```",
+        README,
+        flags=re.MULTILINE | re.DOTALL,
     )
     words = [Path(sys.executable).with_name("rtscv-mlops"), *shlex.split(command)[1:]]
 
@@ -119,7 +121,9 @@ def test_the_readme_table_is_what_bench_prints(tmp_path):
 
 def without_seconds(table):
     """Return the lines of a table without its last column, and without what only lays it out."""
-    return [re.sub(r"\s+[\d.]+$", "", line).strip("─ ") for line in table.strip().splitlines()]
+    return [
+        re.sub(r"\s+[\d.]+$", "", line.rstrip()).strip("─ ") for line in table.strip().splitlines()
+    ]
 
 
 def test_the_page_of_commands_is_theirs():
