@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from rich.table import Table
 
 from rtscv_mlops import pipeline, registry
 from rtscv_mlops.config import Monitor, load_monitor
+from rtscv_mlops.demo import log_once
 from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.review import percent, rate
@@ -178,19 +180,11 @@ def prepare(folder: Path, champion: Champion, windows: Sequence[Window]) -> Moni
     )
     file.write_text(text + champion.settings)
     monitor = load_monitor(file)
-    _register(monitor, champion, folder)
+    log_once(monitor, folder, partial(_log, champion))
     return monitor
 
 
-def _register(monitor: Monitor, champion: Champion, folder: Path) -> None:
-    client = registry.connect(monitor.model)
-    try:
-        registry.find_champion(client, monitor.model)
-        return
-    except RtscvError:
-        pass  # a first run has no champion yet
-    for experiment in (champion.name, registry.experiment_name(champion.name)):
-        registry.make_experiment(client, experiment, (folder / "artifacts").as_uri())
+def _log(champion: Champion, monitor: Monitor) -> None:
     registry.log_champion(
         champion.model,
         champion.X,

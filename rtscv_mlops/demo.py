@@ -3,7 +3,7 @@
 Knows the digits that ship with scikit-learn, and uses nothing that users do not have themselves.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ from sklearn.svm import SVC
 
 from rtscv_mlops import pipeline, registry
 from rtscv_mlops.config import Monitor, load_monitor
-from rtscv_mlops.errors import RtscvError
+from rtscv_mlops.errors import ModelError, NotAssessed
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.review import percent, rate
 from rtscv_mlops.window import Interval
@@ -156,23 +156,32 @@ def prepare(
     file = folder / "digits.yaml"
     file.write_text(MONITOR.format(model=MODEL, tracking_uri=tracking_uri, file=file.name) + more)
     monitor = load_monitor(file)
-    _register_champion(monitor, folder, tracking_uri)
+    log_once(monitor, folder, _log_champion)
     return monitor
 
 
-def _register_champion(monitor: Monitor, folder: Path, tracking_uri: str) -> None:
-    client = registry.connect(monitor.model)
+def log_once(monitor: Monitor, folder: Path, log: Callable[[Monitor], object]) -> None:
+    """Have a story's champion logged, unless the folder has one from before."""
+    client, model = registry.connect(monitor.model), monitor.model.name
     try:
         registry.find_champion(client, monitor.model)
         return
-    except RtscvError:
+    except (ModelError, NotAssessed):
         pass  # a first run has no champion yet
-    if tracking_uri.startswith("sqlite:"):  # A server decides by itself where artifacts go.
-        for experiment in (MODEL, registry.experiment_name(MODEL)):
+    if client.tracking_uri.startswith("sqlite:"):  # A server decides itself where artifacts go.
+        for experiment in (model, registry.experiment_name(model)):
             registry.make_experiment(client, experiment, (folder / "artifacts").as_uri())
+    log(monitor)
+
+
+def _log_champion(monitor: Monitor) -> None:
     images, digits = training_rows()
     registry.log_champion(
-        SVC().fit(images, digits), images, digits, name=MODEL, tracking_uri=tracking_uri
+        SVC().fit(images, digits),
+        images,
+        digits,
+        name=MODEL,
+        tracking_uri=monitor.model.tracking_uri,
     )
 
 

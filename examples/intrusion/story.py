@@ -5,6 +5,7 @@ Uses nothing that users do not have themselves. Knows the traffic; draws and pri
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,7 +16,7 @@ from examples.intrusion.champion import make_champion
 from examples.intrusion.traffic import KEY, LABEL, TIME, Day, Traffic, features_of
 from rtscv_mlops import pipeline, registry
 from rtscv_mlops.config import Monitor, load_monitor
-from rtscv_mlops.errors import RtscvError
+from rtscv_mlops.demo import log_once
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.pipeline.evidence import SCORES
 from rtscv_mlops.registry import WindowRun
@@ -86,7 +87,7 @@ def tell_story(
     write_days(folder, days)
     monitor = write_monitor(folder)
     tell("the champion is fitted")
-    register_champion(folder, monitor, traffic)
+    log_once(monitor, folder, partial(_log_champion, traffic))
     early = [_judge(monitor, day, traffic, tell) for day in days[:BASELINE_DAYS]]
     if with_baseline and all(_is_clean(one) for one in early):
         first, last = early[0].day.interval, early[-1].day.interval
@@ -114,16 +115,7 @@ def write_monitor(folder: Path, more: str = "") -> Monitor:
     return load_monitor(file)
 
 
-def register_champion(folder: Path, monitor: Monitor, traffic: Traffic) -> None:
-    """Fit and log the champion, unless the folder has one from before."""
-    client = registry.connect(monitor.model)
-    try:
-        registry.find_champion(client, monitor.model)
-        return
-    except RtscvError:
-        pass  # a first run has no champion yet
-    for experiment in (MODEL, registry.experiment_name(MODEL)):
-        registry.make_experiment(client, experiment, (folder / "artifacts").as_uri())
+def _log_champion(traffic: Traffic, monitor: Monitor) -> None:
     (rows, labels), holdout = (
         (features_of(part), part[LABEL].to_numpy(dtype=str))
         for part in (traffic.training, traffic.holdout)
