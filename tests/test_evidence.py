@@ -10,12 +10,13 @@ from rtscv_mlops.rectify.evidence import (
     Excess,
     Margins,
     Verdict,
+    change_p_value,
     decide,
     estimate_rate,
-    estimate_shift,
     extract_rows,
     stratified_p_value,
 )
+from rtscv_mlops.rectify.shift import estimate_shift
 
 N_CLASSES = 4
 
@@ -129,6 +130,73 @@ def test_shift_is_found_through_confusion():
 
     assert shift.weight == pytest.approx([1.8, 0.9, 0.3], abs=0.1)
     assert shift.own.tolist() == [True, False, False]
+
+
+def test_only_mixed_classes_are_joined():
+    """Two classes that a model takes for each other are compared as one, beside the clear one."""
+    rng = np.random.default_rng(7)
+
+    def confuse(labels):
+        swapped = (labels > 0) & (rng.random(len(labels)) < 0.4)
+        return np.where(swapped, 3 - labels, labels)
+
+    known, window = rng.choice(3, 3000), rng.choice(3, 3000)
+    shift = estimate_shift(confuse(known), known, confuse(window), 3)
+
+    assert shift.own.tolist() == [True, False, False]
+    assert shift.stratum[1] == shift.stratum[2] != shift.stratum[0]
+
+
+def test_a_class_without_any_null_row_is_compared_all_the_same():
+    """Window rows that look like a class no known row looks like are compared with the others."""
+    known = np.repeat([0, 1], [900, 100])
+    window = np.repeat([0, 1], [700, 300])
+    shift = estimate_shift(np.zeros(1000, dtype=int), known, window, 2)
+    null = Margins.of(np.zeros(1000), np.zeros(1000, dtype=int), np.arange(1000))
+    seen = Margins.of(window.astype(float), window, np.arange(1000))
+
+    assert change_p_value(null, seen, shift) < 1e-6
+
+
+def blurred(rng, n_rows, n_unknown=0):
+    """Four classes that a model guesses at: two rows of three look like any class."""
+    labels = rng.integers(N_CLASSES, size=n_rows)
+    guessed = rng.random(n_rows) < 0.67
+    nearest = np.where(guessed, rng.integers(N_CLASSES, size=n_rows), labels)
+    margin = rng.normal(size=n_rows) + labels / 2
+    margin[:n_unknown] = rng.normal(4, 1, n_unknown)
+    return labels, Margins.of(margin, nearest, np.arange(n_rows))
+
+
+def blurred_p_value(rng, n_unknown):
+    (labels, null), (_, window) = blurred(rng, 2000), blurred(rng, 1000, n_unknown)
+    shift = estimate_shift(null.nearest, labels, window.nearest, N_CLASSES)
+    assert np.mean(shift.own) <= 0.25
+    weighted = replace(null, weight=np.maximum(shift.weight[labels], 1e-6))
+    return change_p_value(weighted, window, shift)
+
+
+def test_a_weak_model_does_not_switch_the_test_off():
+    """Where hardly a class has rows of its own, unknowns are found, and no window is accused."""
+    rng = np.random.default_rng(8)
+    quiet = np.array([blurred_p_value(rng, 0) for _ in range(200)])
+    unknown = [blurred_p_value(rng, 60) for _ in range(20)]
+
+    assert np.mean(quiet < 0.05) <= 0.07
+    assert max(unknown) < 0.01
+
+
+def test_one_null_row_does_not_widen_the_interval_to_everything():
+    """A sixth of the window that has one null row to compare with is all that it leaves open."""
+    rng = np.random.default_rng(9)
+    null, window = draw(rng, 2000), draw(rng, 1200, 200, near=3)
+    few = (null.nearest != 3) | (np.arange(2000) == np.flatnonzero(null.nearest == 3)[0])
+    null = Margins(null.margin[few], null.nearest[few], null.weight[few], null.rows[few])
+    share = np.mean(window.nearest == 3)
+    rate, (low, high) = estimate_rate(null, window)
+
+    assert low <= 200 / 1200 <= high
+    assert high <= rate + share + 0.15
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from rtscv_mlops.review import counted, one_line
 from rtscv_mlops.sources import Profile, read_window
 from rtscv_mlops.window import Interval, Window
 
-ALGORITHM = 3
+ALGORITHM = 4
 """Raised when the same window, champion and settings would give another result than before."""
 
 NOT_KEPT = (

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 from scipy.special import betainc
 from scipy.stats import norm
 from sklearn.isotonic import IsotonicRegression
+
+from rtscv_mlops.rectify.shift import Shift
 
 TAILS = (0.90, 0.95, 0.98, 0.99)
 """The window is compared with the null above these shares of the pooled margins."""
@@ -32,9 +33,6 @@ FALSE_BESIDE_DRIFT = 0.5
 
 STRICT = 2.5
 """Standard errors to a limit that is the best of several, or has to allow for a bias."""
-
-OWN_SHARE = 0.7
-"""A class takes part in the test if this part of the rows nearest to it are its own."""
 
 GUARD = 0.35
 """Share of the null below the lowest threshold that a rate is read at."""
@@ -76,6 +74,10 @@ class Margins:
         """Return the rows whose nearest class is marked."""
         kept = classes[self.nearest]
         return Margins(self.margin[kept], self.nearest[kept], self.weight[kept], self.rows[kept])
+
+    def within(self, stratum: NDArray) -> "Margins":
+        """Return the same rows, with the stratum of the nearest class in its place."""
+        return Margins(self.margin, stratum[self.nearest], self.weight, self.rows)
 
     def share_above(self, threshold: float) -> float:
         """Return the weighted share of rows with a larger margin."""
@@ -160,45 +162,19 @@ class Assessment:
         return (type(self), tuple(plain))
 
 
-@dataclass(frozen=True, slots=True)
-class Shift:
-    """How the shares of the classes changed from the known rows to the window.
+def change_p_value(null: Margins, window: Margins, shift: Shift) -> float:
+    """Test whether the window leads the null: class by class, and with mixed classes joined.
 
-    `weight` is a class's share of the window over its share of the known rows. `own` tells whether
-    the window rows nearest to a class are mostly its own: where a class has all but vanished, they
-    are strays of other classes, for which the null has too few to compare.
+    Either has its blind spot. By class, rows near a mixed class take no part; joined, one rare
+    class that seems to have grown leaves the others in its stratum little to compare with.
     """
-
-    weight: NDArray
-    own: NDArray
-
-    @property
-    def variance_factor(self) -> NDArray:
-        """How much more the counts of a class vary than those of independent rows.
-
-        Two folds judge each other by models that learned the same chance differences, which
-        correlates their counts and may double the variance. It shows where a class takes a large
-        part of the window and so of the dummy class; the slope keeps the level in measurements.
-        """
-        return np.clip(1 + 0.35 * (self.weight - 1), 1, 2)
-
-
-def estimate_shift(
-    nearest: NDArray, labels: NDArray, window_nearest: NDArray, n_classes: int
-) -> Shift:
-    """Solve "confusion of the known rows times shares = shares seen in the window".
-
-    This is black-box shift estimation, which needs no calibrated probabilities.
-    """
-    confusion = np.zeros((n_classes, n_classes))
-    np.add.at(confusion, (nearest, labels), 1)
-    known_share = confusion.sum(axis=0)
-    confusion /= np.maximum(known_share, 1)
-    seen = np.bincount(window_nearest, minlength=n_classes) / len(window_nearest)
-    share, _ = nnls(confusion, seen)
-    known_share /= known_share.sum()
-    weight = np.divide(share, known_share, out=np.zeros(n_classes), where=known_share > 0)
-    return Shift(weight, np.diag(confusion) * share >= OWN_SHARE * seen)
+    by_class = stratified_p_value(null.near(shift.own), window.near(shift.own), shift.variance)
+    if shift.own.all():
+        return by_class
+    joined = stratified_p_value(
+        null.within(shift.stratum), window.within(shift.stratum), shift.joined_variance
+    )
+    return min(1.0, 2 * min(by_class, joined))
 
 
 def stratified_p_value(
@@ -280,11 +256,13 @@ def estimate_rate(null: Margins, window: Margins) -> tuple[float, tuple[float, f
     from below, so the best of them, taken strictly, is the lower limit; the lowest cut, which the
     fewest unknowns reach, guards the upper limit.
     """
-    ranks, precision = _ranks_within_class(null, window)
+    ranks, shares, sizes = _ranks_within_class(null, window)
     cuts = np.arange(GUARD, 0.96, 0.05)
     below = np.array([np.mean(ranks <= cut) for cut in cuts])
     rates = 1 - below / cuts
-    variance = below * (1 - below) / len(ranks) + cuts * (1 - cuts) * precision
+    # A class is all known or all unknown at most, however few null rows it is compared with.
+    of_null = np.minimum(np.divide.outer(cuts * (1 - cuts), sizes), (cuts[:, None] / STRICT) ** 2)
+    variance = below * (1 - below) / len(ranks) + of_null @ shares**2
     errors = np.sqrt(np.maximum(variance, 1e-9)) / cuts
     best = int(np.argmin(errors**2 + np.maximum(rates.max() - errors - rates, 0) ** 2))
     z = norm.ppf(0.975)
@@ -294,12 +272,13 @@ def estimate_rate(null: Margins, window: Margins) -> tuple[float, tuple[float, f
     return rate, (low, high)
 
 
-def _ranks_within_class(null: Margins, window: Margins) -> tuple[NDArray, float]:
-    """Return each window row's rank among the null rows of its class, and their variance factor.
+def _ranks_within_class(null: Margins, window: Margins) -> tuple[NDArray, NDArray, NDArray]:
+    """Return each window row's rank among the null rows of its class.
 
-    Ranks within a class do not move when the shares of the classes do.
+    Ranks within a class do not move when the shares of the classes do. The classes' shares of the
+    window and the null rows that each is worth, for their weights, come along.
     """
-    ranks, factor = np.ones(len(window.margin)), 0.0
+    ranks, shares, sizes = np.ones(len(window.margin)), [], []
     for group in np.unique(window.nearest):
         of_null, of_window = null.nearest == group, window.nearest == group
         if not of_null.any():
@@ -311,9 +290,9 @@ def _ranks_within_class(null: Margins, window: Margins) -> tuple[NDArray, float]
         left = heights[np.searchsorted(sorted_null, window.margin[of_window], side="left")]
         right = heights[np.searchsorted(sorted_null, window.margin[of_window], side="right")]
         ranks[of_window] = (left + right) / 2
-        share = of_window.mean()
-        factor += share**2 * (weight**2).sum() / weight.sum() ** 2
-    return ranks, factor
+        shares.append(of_window.mean())
+        sizes.append(weight.sum() ** 2 / (weight**2).sum())
+    return ranks, np.array(shares), np.array(sizes)
 
 
 def extract_rows(

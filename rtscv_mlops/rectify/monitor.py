@@ -21,18 +21,17 @@ from rtscv_mlops.rectify.evidence import (
     Assessment,
     Excess,
     Margins,
-    Shift,
     Turned,
     Verdict,
+    change_p_value,
     compare_excess,
     decide,
     estimate_rate,
-    estimate_shift,
     extract_rows,
-    stratified_p_value,
 )
 from rtscv_mlops.rectify.gates import Gate, Layout, margins, nearest_class
 from rtscv_mlops.rectify.rows import count, stack, take
+from rtscv_mlops.rectify.shift import Shift, estimate_shift
 
 RATIO = 0.2
 """What the window weighs against the training rows; small enough not to swallow known classes."""
@@ -279,8 +278,7 @@ def _run_forward(gate: Gate, table: _Table, layout: Layout) -> _Forward:
     weight = np.maximum(shift.weight[labels], 1e-6)
     null = Margins(margins(scores[rows]), nearest[0], weight, rows)
     seen = Margins.of(margins(scores[table.window]), nearest[1], table.window)
-    own = null.near(shift.own), seen.near(shift.own)
-    return _Forward(null, seen, shift, stratified_p_value(*own, shift.variance_factor))
+    return _Forward(null, seen, shift, change_p_value(null, seen, shift))
 
 
 def _turn_round(
