@@ -224,6 +224,38 @@ def _draw_gas(window: str, rng: np.random.Generator) -> tuple[Any, Any, Any, Any
     return training[features], training["label"], rows[features], is_unknown
 
 
+# -- 9: classifiers that mix their classes up
+
+
+def weak_window(spread: float, change: str, unknown_rate: float, seed: int) -> Record:
+    """Judge a window of Gaussians, which overlap where the spread of their middles is small."""
+    rng = np.random.default_rng(seed)
+    middles = rng.normal(scale=spread, size=(8, 10))
+    far = rng.normal(size=10)
+    shares = rng.dirichlet(np.ones(8)) if change == "label shift" else None
+    y, truth = rng.integers(0, 8, 2_000), rng.choice(8, 1_000, p=shares)
+    is_unknown = np.arange(1_000) < round(1_000 * unknown_rate)
+    X, window = (middles[labels] + rng.normal(size=(len(labels), 10)) for labels in (y, truth))
+    new = 4.5 * far / np.linalg.norm(far) + rng.normal(size=(is_unknown.sum(), 10))
+    window[is_unknown] = new
+    model = RTSCVClassifier(KNeighborsClassifier(), random_state=seed)
+    found = model.fit(X, y, deployment=window).assessment_
+    extracted = is_unknown[model.unknown_indices_]
+    plain = KNeighborsClassifier().fit(X, y)
+    return {
+        "spread": spread,
+        "change": change,
+        "rate": unknown_rate,
+        "seed": seed,
+        "accuracy": float(np.mean(plain.predict(window[~is_unknown]) == truth[~is_unknown])),
+        "p_value": found.p_value,
+        "verdict": str(found.verdict),
+        "extracted": len(extracted),
+        "false": int((~extracted).sum()),
+        "recall": float(extracted.sum() / max(is_unknown.sum(), 1)),
+    }
+
+
 # -- 7: cost
 
 LEARNERS = {
@@ -386,6 +418,13 @@ def real_plan(quick: bool) -> Iterator[Job]:
             yield partial(real_window, source, window, learner, 40_000 + seed)
 
 
+def weak_plan(quick: bool) -> Iterator[Job]:
+    for spread in (0.45,) if quick else (0.0, 0.3, 0.45, 0.7, 1.0):
+        for change, rate in (("nothing", 0.0), ("label shift", 0.0), ("nothing", 0.1)):
+            for seed in range(10 if quick else 200):
+                yield partial(weak_window, spread, change, rate, 50_000 + seed)
+
+
 PLANS = {
     "table": table_plan,
     "null": null_plan,
@@ -393,6 +432,7 @@ PLANS = {
     "verdicts": verdict_plan,
     "real": real_plan,
     "cost": cost_plan,
+    "weak": weak_plan,
 }
 
 
