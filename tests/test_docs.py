@@ -29,6 +29,7 @@ README = (ROOT / "README.md").read_text()
 AIRFLOW = (ROOT / "docs" / "airflow.md").read_text()
 KUBERNETES = (ROOT / "docs" / "kubernetes.md").read_text()
 ESTIMATOR = (ROOT / "docs" / "estimator.md").read_text()
+VERDICT = (ROOT / "docs" / "verdict.md").read_text()
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = typer.main.get_command(app).commands.values()
 TARGETS = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
@@ -135,6 +136,38 @@ def test_the_page_of_commands_is_theirs():
 def test_every_command_is_named(name):
     """A command that nobody can find does not exist."""
     assert f"| `rtscv-mlops {name}` |" in README
+
+
+def test_the_estimator_page_quotes_the_measured_macro_f():
+    """What the page says of the paper's Table 1 is what the benchmark has written."""
+    (quoted,) = re.findall(r"^\| Macro F .*$", ESTIMATOR, flags=re.MULTILINE)
+    table = re.findall(r"^\| \w+ [\d.]+ % \| (.*?) \|.*\*\*([\d.]+) ±", VERDICT, flags=re.MULTILINE)
+    decimals = r"(\d+\.\d(?: / \d+\.\d)*)"
+    quotes = re.findall(rf"{decimals} \({decimals}\)", quoted)
+
+    assert " / ".join(own for own, _ in quotes) == " / ".join(own for _, own in table)
+    assert " / ".join(published for _, published in quotes) == " / ".join(
+        published.partition(" / ")[2] for published, _ in table
+    )
+
+
+def test_the_readme_quotes_the_measured_cost():
+    """What the README says of large windows is what the benchmark has written."""
+    cost = (ROOT / "docs" / "cost.md").read_text()
+    quoted = re.search(
+        r"ten million rows peaks at (\d+) MB, one of a million at (\d+), and\s"
+        r"takes ([\d.]+) CPU seconds more",
+        README,
+    ).groups()
+
+    def measured(what):
+        return [
+            re.search(rf"^\| {what} {rows} rows(?:, MB)? \| ([\d.]+) \|", cost, re.MULTILINE)[1]
+            for rows in ("10,000,000", "1,000,000")
+        ]
+
+    most, least = map(float, measured("CPU s of a run on"))
+    assert quoted == (*measured("peak memory of"), f"{most - least:.1f}")
 
 
 def test_every_exit_code_is_named():
