@@ -7,6 +7,7 @@ import sys
 
 import pandas as pd
 import pytest
+from sklearn.svm import SVC
 
 from tests.deployments import (
     EMPTY,
@@ -78,6 +79,22 @@ def test_run_ends_with_the_verdict(command, monitor, day, code, words):
     assert facts["headline"].split()[0] in out
     assert facts["run_id"] in out
     assert (facts["version"] is not None) == (day == NEW)
+
+
+def fit_aloud(X, y):
+    """Fit a model, and print meanwhile, as LightGBM and skorch do."""
+    sys.stdout.write("Iteration 1\n")
+    return SVC().fit(X, y)
+
+
+def test_a_talkative_model_does_not_spoil_the_json(command, tmp_path):
+    """What a model prints while it is fitted goes to standard error; the result stays JSON."""
+    file = deployed(tmp_path).write_monitor(more="  fit: tests.test_cli:fit_aloud\n")
+
+    _, out, err = command("run", file, "--window", QUIET, "--json")
+
+    assert json.loads(out)["verdict"] == "no_change"
+    assert "Iteration 1" in err
 
 
 def test_run_tells_where_to_go_on(command, monitor):

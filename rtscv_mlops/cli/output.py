@@ -2,9 +2,10 @@
 
 import json
 import logging
+import sys
 import unicodedata
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,10 +179,12 @@ def _next_command(outcome: "Outcome", monitor: Path) -> str:
 
 @contextmanager
 def progress(what: str) -> Iterator[Any]:
-    """Show which stage is at work, on standard error."""
+    """Show which stage is at work, on standard error, where a model may print meanwhile, too."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+    bar = Progress(*columns, console=console(stderr=True), transient=True)
+    # Standard output is for the result: LightGBM, for one, would write into the midst of --json.
+    with bar, redirect_stdout(sys.stderr):
         task = bar.add_task(what, total=None)
         yield lambda stage: bar.update(task, description=f"{what}  {stage}")
