@@ -323,3 +323,14 @@ def test_score_prints_true_figures(command, tmp_path):
     assert code == 0
     assert "250 of 250 rows have a label" in out
     assert json.loads(as_json)["unknown_rate"] == pytest.approx(0.16)
+
+
+def test_score_says_which_verdict_was_scored(command, tmp_path):
+    """A monitor whose present settings judged nothing scores the latest verdict, and says so."""
+    judged_copy(tmp_path)
+    file = tmp_path / "leaves.yaml"
+    file.write_text(file.read_text().replace("  key: leaf\n", "  key: leaf\n  label: kind\n"))
+
+    _, out, _ = command("score", file, "--window", NEW)
+
+    assert "was not judged with the monitor's present settings" in " ".join(out.split())

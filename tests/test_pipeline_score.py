@@ -5,13 +5,15 @@ from datetime import UTC, datetime
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.svm import SVC
 
+from rtscv_mlops import log_champion
 from rtscv_mlops.config import load_monitor
 from rtscv_mlops.errors import ConfigError, NotAssessed, WindowError
 from rtscv_mlops.pipeline import purge_windows, score_window
 from rtscv_mlops.pipeline.record import read_facts
 from rtscv_mlops.window import Interval
-from tests.deployments import EMPTY, NEW, QUIET, judged_copy, leaves
+from tests.deployments import EMPTY, MODEL, NEW, QUIET, judged_copy, leaves
 
 LABELS = "labels:\n  path: labels.parquet\n  key: leaf\n  label: kind\n"
 
@@ -121,6 +123,61 @@ def test_rows_that_changed_cannot_be_scored(deployment):
 
     with pytest.raises(WindowError, match=r"changed since it was judged.*Run the window again"):
         score_window(deployment.monitor(more=LABELS), Interval.day(QUIET))
+
+
+def judged_with(deployment, more):
+    """The monitor with other settings, and the run of the new day that these led to."""
+    monitor = deployment.monitor(more=more)
+    return monitor, deployment.run(NEW, monitor).run_id
+
+
+def test_the_run_of_the_present_settings_is_scored(deployment):
+    """Which of two verdicts is scored goes by the monitor's settings, not by which came last."""
+    write_labels(deployment, NEW)
+    first, earlier = judged_with(deployment, LABELS)
+    other, later = judged_with(deployment, LABELS + "rectify: {alpha: 0.001}\n")
+
+    scores = score_window(first, Interval.day(NEW)), score_window(other, Interval.day(NEW))
+
+    assert [score.run_id for score in scores] == [earlier, later]
+    assert earlier != later
+    assert [score.note for score in scores] == ["", ""]
+
+
+def test_settings_that_judged_nothing_score_the_latest_verdict(deployment):
+    """Which one that was is said, and its rows are those that were looked at then."""
+    write_labels(deployment, NEW)
+    judged = deployment.window_run(NEW)
+    plain = score_window(deployment.monitor(more=LABELS), Interval.day(NEW))
+
+    monitor = deployment.monitor(more=LABELS + "rectify: {max_rows: 200, seed: 5}\n")
+    score = score_window(monitor, Interval.day(NEW))
+
+    assert (score.run_id, score.figures) == (judged.run_id, plain.figures)
+    assert "not judged with the monitor's present settings" in score.note
+    assert f"run {judged.run_id}, champion version 1" in score.note
+
+
+def test_a_verdict_about_an_earlier_champion(deployment):
+    """What was new then is still new, though the champion of today was taught it."""
+    write_labels(deployment, NEW)
+    monitor = deployment.monitor(more=LABELS)
+    before = score_window(monitor, Interval.day(NEW))
+    rows, kinds = leaves(0, dict.fromkeys(("oak", "elm", "ash", "fig"), 80))
+    log_champion(
+        SVC(random_state=0).fit(rows, kinds),
+        rows,
+        kinds,
+        name=MODEL,
+        experiment=MODEL,
+        tracking_uri=deployment.uri,
+        replace=True,
+    )
+
+    after = score_window(monitor, Interval.day(NEW))
+
+    assert after.figures == before.figures
+    assert "champion version 1" in after.note
 
 
 # -- retention

@@ -22,6 +22,7 @@ from rtscv_mlops.cli.output import (
     print_outcome,
     print_table,
     progress,
+    words,
 )
 from rtscv_mlops.errors import RtscvError, WindowError
 from rtscv_mlops.process import prepare_process
@@ -206,11 +207,14 @@ def score(
     settings = _load(monitor)
     result = score_window(settings, _interval(window, start, end))
     if as_json:
-        print_json({"run_id": result.run_id, "labelled": result.labelled, **result.figures})
+        told = {"run_id": result.run_id, "labelled": result.labelled, "note": result.note}
+        print_json({**told, **result.figures})
         return
     rows = [[name.replace("_", " "), f"{value:.3f}"] for name, value in result.figures.items()]
     title = f"{result.labelled} of {result.sampled} rows have a label"
     print_table(title, ["figure", "value"], rows)
+    if result.note:
+        console().print(words(result.note))
 
 
 @app.command()

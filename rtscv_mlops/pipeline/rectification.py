@@ -54,6 +54,8 @@ BY_CLASS = {
     "looks_like": "unknown rows look like",
 }
 """How the diagnostics are called where people read them."""
+SEED, MOST_ROWS = "seed", "most rows looked at"
+"""What chose the rows of a sample; `score` reads both back."""
 
 SHOWN_CLASSES = 6
 
@@ -318,8 +320,8 @@ def _how(monitor: Monitor, diagnostics: Any) -> dict[str, Any]:
         "what scores rows": diagnostics.get("gate", used.gate),
         "folds (k)": used.cv,
         "weight of the window (c)": diagnostics.get("ratio", used.sample_rate),
-        "seed": used.seed,
-        "most rows looked at": used.max_rows,
+        SEED: used.seed,
+        MOST_ROWS: used.max_rows,
     }
     found = {said: diagnostics[name] for name, said in COUNTED.items() if name in diagnostics}
     by_class = {said: _by_class(diagnostics.get(name, {})) for name, said in BY_CLASS.items()}

@@ -10,50 +10,94 @@ from numpy.typing import NDArray
 from rtscv_mlops import metrics, registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import ConfigError, NotAssessed, WindowError
+from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.pipeline.evidence import SCORES
 from rtscv_mlops.pipeline.record import is_assessed, read_facts
+from rtscv_mlops.pipeline.rectification import MOST_ROWS, SEED
+from rtscv_mlops.pipeline.stages import window_key
 from rtscv_mlops.pipeline.training import find_training
-from rtscv_mlops.registry import MlflowClient, RunSummary, WindowRun
+from rtscv_mlops.registry import Champion, MlflowClient, RunSummary, WindowRun
 from rtscv_mlops.sources import read_labels, read_window
 from rtscv_mlops.window import Interval, Window
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """True figures of one window, and how many of the looked-at rows had a label by then."""
+    """True figures of one window, and how many of the looked-at rows had a label by then.
+
+    `note` says which verdict was scored where that is not the one of the present settings.
+    """
 
     run_id: str
     labelled: int
     sampled: int
     figures: dict[str, float]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A run that came to a verdict, the champion that it was about, and the rows as of now."""
+
+    summary: RunSummary
+    champion: Champion
+    window: Window
+    note: str = ""
 
 
 def score_window(monitor: Monitor, interval: Interval) -> Score:
     """Join true labels to the rows that were looked at, and log how right the verdict was."""
     client = registry.connect(monitor.model)
-    summary = _find_run(client, monitor, interval)
-    run = WindowRun(client, summary.run_id)
-    champion = registry.load_champion(client, monitor.model)
-    window = read_window(
-        monitor.source,
-        interval,
-        champion.columns,
-        max_rows=monitor.rectify.max_rows,
-        seed=monitor.rectify.seed,
-    )
+    judged = _find_judged(client, monitor, interval)
+    run, window = WindowRun(client, judged.summary.run_id), judged.window
     if window.digest != read_facts(run).digest:
         raise WindowError(
             f"The rows of window {interval} changed since it was judged, so that labels cannot be "
             "joined to what was looked at. Run the window again, then score it."
         )
     truth = _true_labels(monitor, window)
-    known = set(find_training(monitor, client, champion).known.labels.astype(str))
+    known = set(find_training(monitor, client, judged.champion).known.labels.astype(str))
     figures = _figures(truth, known, run)
     run.log_metrics({f"true_{name}": value for name, value in figures.items()})
-    return Score(summary.run_id, int(truth.notna().sum()), len(window.sample), figures)
+    return Score(
+        run.run_id, int(truth.notna().sum()), len(window.sample), figures, note=judged.note
+    )
 
 
-def _find_run(client: MlflowClient, monitor: Monitor, interval: Interval) -> RunSummary:
+def _find_judged(client: MlflowClient, monitor: Monitor, interval: Interval) -> _Judged:
+    """Return the run of the present settings and champion; else the latest, and say so."""
+    runs = _assessed_runs(client, monitor, interval)
+    champion = registry.load_champion(client, monitor.model)
+    window = _read(monitor, interval, champion)
+    key = window_key(monitor, champion, window)
+    for run in runs:
+        if run.key == key:
+            return _Judged(run, champion, window)
+    latest = max(runs, key=lambda run: run.ended.timestamp() if run.ended else 0.0)
+    note = (
+        f"Window {interval} was not judged with the monitor's present settings and champion "
+        f"(version {champion.version}), so its latest verdict was scored: run {latest.run_id}, "
+        f"champion version {latest.champion_version}. For the other, run the window again first."
+    )
+    then = _as_sampled_then(monitor, read_facts(WindowRun(client, latest.run_id)))
+    if (then, latest.champion_version) != (monitor, champion.version):
+        # What is new depends on what that champion was taught, and the rows on its columns.
+        champion = registry.load_champion(client, monitor.model, latest.champion_version)
+        window = _read(then, interval, champion)
+    return _Judged(latest, champion, window, note)
+
+
+def _as_sampled_then(monitor: Monitor, facts: WindowFacts) -> Monitor:
+    """Return the monitor with the settings that chose the rows which a verdict looked at."""
+    now, then = monitor.rectify, facts.settings
+    chosen = {
+        "seed": then.get(SEED, now.seed),
+        "max_rows": then.get(MOST_ROWS, now.max_rows),
+    }
+    return monitor.model_copy(update={"rectify": now.model_copy(update=chosen)})
+
+
+def _assessed_runs(client: MlflowClient, monitor: Monitor, interval: Interval) -> list[RunSummary]:
     runs = registry.find_runs(client, monitor.model.name, monitor=monitor.name, window=interval.id)
     assessed = [run for run in runs if is_assessed(run)]
     if not assessed:
@@ -61,7 +105,18 @@ def _find_run(client: MlflowClient, monitor: Monitor, interval: Interval) -> Run
             "no_verdict",
             f"Window {interval} has no verdict to score. Run it first: rtscv-mlops run.",
         )
-    return max(assessed, key=lambda run: run.ended.timestamp() if run.ended else 0.0)
+    return assessed
+
+
+def _read(monitor: Monitor, interval: Interval, champion: Champion) -> Window:
+    settings = monitor.rectify
+    return read_window(
+        monitor.source,
+        interval,
+        champion.columns,
+        max_rows=settings.max_rows,
+        seed=settings.seed,
+    )
 
 
 def _true_labels(monitor: Monitor, window: Window) -> "pd.Series[str]":

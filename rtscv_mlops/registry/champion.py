@@ -77,9 +77,18 @@ class Champion:
         return f"Model {self.name!r} version {self.version}"
 
 
-def load_champion(client: MlflowClient, settings: ModelSettings) -> Champion:
-    """Return the model that the alias names, or raise what is wrong with it."""
-    version = find_champion(client, settings)
+def load_champion(
+    client: MlflowClient, settings: ModelSettings, earlier: str | None = None
+) -> Champion:
+    """Return the model that the alias names, or raise what is wrong with it.
+
+    `earlier` is the version of one that the alias named before.
+    """
+    if earlier is None:
+        version = find_champion(client, settings)
+    else:
+        with asking(f"find version {earlier} of {settings.name!r}"):
+            version = client.get_model_version(settings.name, earlier)
     model = f"Model {settings.name!r} version {version.version}"
     with fetched(client, f"models:/{settings.name}/{version.version}") as folder:
         digest = list_files(folder).digest
