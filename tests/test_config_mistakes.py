@@ -148,6 +148,11 @@ def test_a_wrong_setting_is_shown_with_its_line(write, section, lines, message):
             "labels are joined by a key: name its column in source.key",
         ),
         (
+            with_lines(report="key: true"),
+            6,
+            "report.key keeps a key: name its column in source.key",
+        ),
+        (
             with_lines(baseline="start: 2026-01-05\nend: 2026-01-06\nfirst: 3"),
             7,
             "give either start and end, or first",

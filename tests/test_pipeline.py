@@ -149,7 +149,7 @@ def test_unknown_rows_are_kept(deployment, tmp_path):
     rows = pd.read_parquet(run.download("unknowns.parquet", tmp_path))
 
     added = ["rtscv.champion_called", "rtscv.unknown_score", "rtscv.cluster"]
-    assert list(rows.columns) == [*COLUMNS, *added]
+    assert list(rows.columns) == [*COLUMNS, *added]  # and no key, which nobody allowed
     assert len(rows) == facts.unknowns
     assert rows["rtscv.cluster"].value_counts().to_dict() == {
         card.number: card.size for card in facts.clusters
@@ -157,6 +157,31 @@ def test_unknown_rows_are_kept(deployment, tmp_path):
     with np.load(run.download("evidence.npz", tmp_path)) as evidence:
         assert evidence["unknown"].sum() == facts.unknowns
         assert len(evidence["window_scores"]) == facts.sampled
+
+
+@pytest.mark.parametrize(
+    ("report", "columns"),
+    [
+        ("{key: true}", ["leaf", *COLUMNS]),
+        ("{key: true, columns: none}", ["leaf"]),
+        ("{columns: [width, leaf]}", ["leaf", "width"]),
+    ],
+)
+def test_unknown_rows_can_be_joined_by_key(tmp_path, report, columns):
+    """Where the monitor lets the key leave the source, each unknown row has its own key."""
+    deployment = deployed(tmp_path)
+    taken = take_window(deployment.monitor(more=f"report: {report}\n"), Interval.day(NEW))
+
+    rectify_window(taken)
+
+    rows = pd.read_parquet(taken.run.download("unknowns.parquet", tmp_path))
+    served = pd.read_parquet(tmp_path / "windows" / f"day={NEW}")
+    assert [name for name in rows.columns if not name.startswith("rtscv.")] == columns
+    joined = rows.merge(served, on="leaf", suffixes=("", "_served"))
+    assert len(joined) == len(rows) > 0
+    assert (joined["kind"] == "fig").mean() > 0.8
+    for name in set(columns) - {"leaf"}:
+        assert joined[name].tolist() == joined[f"{name}_served"].tolist()
 
 
 @pytest.mark.parametrize("day", [QUIET, MOVED, EMPTY])

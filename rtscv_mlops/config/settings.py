@@ -323,6 +323,10 @@ class ReportSettings(Settings):
         description="Columns that reports and artifacts may show: those of the model, none, "
         "or a list.",
     )
+    key: bool = Field(
+        default=False,
+        description="Whether unknown rows are kept with their source.key, as if columns named it.",
+    )
     max_unknowns: int = Field(default=1_000, ge=0, description="Unknown rows kept as Parquet.")
     exemplars: int = Field(default=5, ge=0, le=50, description="Typical rows shown per cluster.")
 
@@ -363,6 +367,11 @@ class Monitor(Settings):
         if self.labels is not None and self.source.key is None:
             yield Conflict(
                 ("labels", "source"), "labels are joined by a key: name its column in source.key"
+            )
+
+        if self.report.key and self.source.key is None:
+            yield Conflict(
+                ("report", "source"), "report.key keeps a key: name its column in source.key"
             )
 
     def result_settings(self) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class SourceSettings(TableSettings):
     )
     key: Name | None = Field(
         default=None,
-        description="Column that identifies a row, for `score`.",
+        description="Column that identifies a row, for `score` and `report.key`.",
         examples=["request_id"],
     )
     label: Name | None = Field(

@@ -71,7 +71,7 @@ def of_all_rows(
     return replace(evidence, window=served, reference=taught, counted=(window.rows, len(known)))
 
 
-def write_rows(run: WindowRun, monitor: Monitor, sample: pd.DataFrame, done: Rectification) -> None:
+def write_rows(run: WindowRun, monitor: Monitor, window: Window, done: Rectification) -> None:
     """Write scores and places, and those unknown rows and columns that may leave the source."""
     evidence, unknown = done.evidence, done.evidence.unknown
     arrays = {name: getattr(evidence, name) for name in ARRAYS}
@@ -85,10 +85,10 @@ def write_rows(run: WindowRun, monitor: Monitor, sample: pd.DataFrame, done: Rec
             champion_answers=done.champion_answers.astype(str),
         )
         run.write_file(scores)
-        columns = shown_columns(monitor, sample)
-        if not columns or not unknown.any() or not monitor.report.max_unknowns:
+        rows = _shown_rows(monitor, window)
+        if rows.empty or not unknown.any() or not monitor.report.max_unknowns:
             return
-        rows = sample[columns][unknown].assign(
+        rows = rows[unknown].assign(
             **{
                 "rtscv.champion_called": done.champion_answers[unknown].astype(str),
                 "rtscv.unknown_score": evidence.window_scores[unknown],
@@ -100,6 +100,16 @@ def write_rows(run: WindowRun, monitor: Monitor, sample: pd.DataFrame, done: Rec
         unknowns = Path(folder, UNKNOWNS)
         rows.to_parquet(unknowns, index=False)
         run.write_file(unknowns)
+
+
+def _shown_rows(monitor: Monitor, window: Window) -> pd.DataFrame:
+    """Return the columns that may leave the source, and before them the key if that may too."""
+    rows, key = window.sample[shown_columns(monitor, window.sample)], monitor.source.key
+    allowed = monitor.report.columns
+    may_leave = monitor.report.key or (not isinstance(allowed, str) and key in allowed)
+    if window.keys is None or key in rows or not may_leave:
+        return rows
+    return pd.concat([window.keys.rename(key), rows], axis="columns")
 
 
 def _cluster_numbers(done: Rectification) -> Any:

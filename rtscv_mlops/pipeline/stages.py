@@ -147,7 +147,7 @@ def rectify_window(taken: Taken) -> Rectification:
     )
     facts = done.facts.model_copy(update={"findings": findings})
     done = replace(done, facts=facts, evidence=_of_all_rows(taken, done.evidence))
-    write_rows(run, monitor, taken.window.sample, done)
+    write_rows(run, monitor, taken.window, done)
     if done.challenger is not None:
         example = training.known.features.head(5)
         run.check_attempt()
