@@ -223,6 +223,31 @@ def test_register_makes_a_champion(command, tmp_path, monkeypatch):
 # -- review
 
 
+@pytest.mark.parametrize(
+    ("said", "ended", "champion"),
+    [("approved", "is the champion now.", "2"), ("rejected", "is rejected", "1")],
+)
+def test_an_answer_in_mlflow_is_carried_out(command, tmp_path, said, ended, champion):
+    """Without Airflow a tag waits for `collect`, which list and show name, and happens once."""
+    deployment = judged_copy(tmp_path)
+    file = tmp_path / "leaves.yaml"
+    for name, text in {"reviewer": "mara", "review": said}.items():
+        deployment.client.set_model_version_tag(MODEL, "2", f"rtscv.{name}", text)
+
+    told = [" ".join(command("review", verb, file)[1].split()) for verb in ("list", "show")]
+    code, out, _ = command("review", "collect", file)
+    again = command("review", "collect", file)
+
+    for words in told:
+        assert f"Version 2 was {said} in MLflow by mara" in words
+        assert f"rtscv-mlops review collect {file}" in words
+    assert code == 0
+    assert f"Version 2 {ended}" in out
+    assert "Answered by mara." in out
+    assert deployment.aliases()["champion"] == champion
+    assert again[:2] == (0, "Nothing was answered in MLflow.\n")
+
+
 def test_review_from_question_to_rollback(command, tmp_path):
     """A person lists, reads, approves and takes back; each step says what it did."""
     deployment = judged_copy(tmp_path)

@@ -14,6 +14,7 @@ import typer
 from rtscv_mlops.cli.output import (
     PrintableFormatter,
     console,
+    print_answered,
     print_audit,
     print_challengers,
     print_checks,
@@ -39,6 +40,12 @@ EXIT_CODES = {
     "not_assessed": 20,
 }
 """What `run` ends with; 1 is an error, 2 a wrong command line."""
+
+DECIDED = {
+    "approved": "is the champion now.",
+    "rejected": "is rejected; the champion stays.",
+}
+"""What a person's answer led to."""
 
 app = typer.Typer(
     help="Tell whether traffic holds something that a deployed classifier was never taught.",
@@ -263,11 +270,11 @@ def list_reviews(monitor: MonitorFile, as_json: AsJson = False) -> None:
     from rtscv_mlops.pipeline import list_challengers
 
     found = list_challengers(_load(monitor))
-    shown = ("version", "review", "window", "champion_version", "run_id")
+    shown = ("version", "review", "answered", "window", "champion_version", "run_id")
     if as_json:
         print_json([{name: getattr(one, name) for name in shown} for one in found])
         return
-    print_challengers(found)
+    print_challengers(found, monitor)
 
 
 @review.command("show")
@@ -282,6 +289,7 @@ def show_review(monitor: MonitorFile, version: Version = None, as_json: AsJson =
         print_json(question.facts.model_dump(mode="json"))
     else:
         console().print(Markdown(question.description))
+        print_answered(question.version, monitor)
 
 
 @review.command()
@@ -298,6 +306,23 @@ def reject(
 ) -> None:
     """Reject a challenger: the champion stays."""
     _decide(monitor, version, False, reviewer, reason)
+
+
+@review.command()
+def collect(monitor: MonitorFile) -> None:
+    """Carry out what was answered by a tag in MLflow, where no Airflow run waits for it."""
+    from rtscv_mlops.pipeline import carry_out_answer
+
+    done = carry_out_answer(_load(monitor))
+    if done is None:
+        console().print("Nothing was answered in MLflow.", highlight=False)
+        return
+    version, answer = done
+    if answer.status in DECIDED:
+        what = f"{DECIDED[answer.status]} Answered by {answer.who}."
+    else:
+        what = f"was closed as {answer.status}: {answer.reason} The champion stays."
+    console().print(words(f"Version {version} {what}"))
 
 
 @review.command()
@@ -399,5 +424,4 @@ def _decide(monitor: Path, version: str, approved: bool, reviewer: str | None, r
     )
     if approved:
         promote_challenger(settings, decided.version)
-    what = "is the champion now" if approved else "is rejected; the champion stays"
-    console().print(f"Version {decided.version} {what}.", highlight=False)
+    console().print(f"Version {decided.version} {DECIDED[decided.review]}", highlight=False)

@@ -76,13 +76,13 @@ def _window(version: "VersionSummary") -> str:
     return str(Interval(version.window_start, version.window_end))
 
 
-def print_challengers(found: "list[VersionSummary]") -> None:
+def print_challengers(found: "list[VersionSummary]", monitor: Path) -> None:
     """Print the challengers of a model."""
     names = ["version", "review", "window", "built from", "decided by", "reason"]
     rows = [
         [
             one.version,
-            one.review,
+            f"{one.answered} in MLflow, not carried out" if one.answered else one.review,
             _window(one),
             f"version {one.champion_version}",
             one.reviewer,
@@ -91,6 +91,20 @@ def print_challengers(found: "list[VersionSummary]") -> None:
         for one in found
     ]
     print_table("Challengers" if found else "No challengers yet", names, rows)
+    for one in found:
+        print_answered(one, monitor)
+
+
+def print_answered(version: "VersionSummary", monitor: Path) -> None:
+    """Print what is left to do where somebody answered by tag, and nobody has read it."""
+    if not version.answered:
+        return
+    by = f" by {version.reviewer}" if version.reviewer else ""
+    left = (
+        f"Version {version.version} was {version.answered} in MLflow{by}. An Airflow run that "
+        f"waits carries that out; where none does: rtscv-mlops review collect {monitor}"
+    )
+    console().print(words(left), soft_wrap=True)
 
 
 def print_audit(found: "History") -> None:

@@ -166,9 +166,8 @@ def find_answer(monitor: Monitor, version: str) -> Answer | None:
         now = f"version {champion}" if champion else "not set"
         why = f"The champion is {now}; it was version {asked.champion_version} when this was asked."
         return Answer(ReviewStatus.STALE, OURSELVES, why, recorded=False)
-    said = asked.answer.strip().lower()
-    if said in (ReviewStatus.APPROVED, ReviewStatus.REJECTED):
-        return Answer(said, asked.reviewer or SOMEBODY, asked.reason, recorded=False)
+    if asked.answered:
+        return Answer(asked.answered, asked.reviewer or SOMEBODY, asked.reason, recorded=False)
     if _is_late(monitor, asked):
         return Answer(ReviewStatus.EXPIRED, OURSELVES, _late(monitor), recorded=False)
     return None
@@ -191,6 +190,21 @@ def collect_answer(monitor: Monitor, version: str) -> Answer | None:
     )
     record = close(client, model, version, found.reason)
     return Answer(record.kind, record.who, record.reason)
+
+
+def carry_out_answer(monitor: Monitor) -> tuple[str, Answer] | None:
+    """Do what somebody answered in the registry about the version that waits; return both.
+
+    None means that nothing waits, or that nobody has answered. It is what a waiting Airflow run
+    does by itself, for those who have none.
+    """
+    waiting = registry.challenger(registry.connect(monitor.model), monitor.model.name)
+    answer = collect_answer(monitor, waiting.version) if waiting else None
+    if waiting is None or answer is None:
+        return None
+    if answer.status == ReviewStatus.APPROVED:
+        promote_challenger(monitor, waiting.version)
+    return waiting.version, answer
 
 
 def _check_age(monitor: Monitor, client: MlflowClient, seen: VersionSummary) -> None:

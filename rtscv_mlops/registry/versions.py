@@ -19,8 +19,10 @@ from rtscv_mlops.errors import ModelError, ReviewError, ServiceError
 from rtscv_mlops.registry import tags
 from rtscv_mlops.registry.connection import Check, asking, is_absent, unchecked
 from rtscv_mlops.registry.journal import (
+    APPROVED,
     BLOCKED,
     EXPIRED,
+    REJECTED,
     STALE,
     SUPERSEDED,
     Entry,
@@ -67,6 +69,12 @@ class VersionSummary:
     reason: str
     decided_at: datetime | None
     created: datetime
+
+    @property
+    def answered(self) -> str:
+        """What a person answered by tag, and nobody has carried out; empty if there is nothing."""
+        said = self.answer.strip().lower()
+        return said if self.review == PENDING and said in (APPROVED, REJECTED) else ""
 
 
 def register_version(

@@ -24,7 +24,7 @@ from rtscv_mlops.review.words import (
 )
 
 # MLflow's database keeps 5,000 characters of a description.
-DESCRIPTION_LIMIT = 4_500
+DESCRIPTION_LIMIT = 4_700
 COMPARISON = "Champion against challenger"
 CUT = "Left out for length: {}. The report has all of it."
 BREAK = "\n\n"
@@ -241,19 +241,20 @@ def _links(links: Mapping[str, str]) -> str:
 
 
 def _commands(facts: WindowFacts, version: str) -> str:
-    if not facts.detected:
+    """Return how to answer; what is blocked has its answer already, and takes no other."""
+    if not facts.detected or facts.blocked:
         return ""
-    answers = {"reject": ReviewStatus.REJECTED}
-    if not facts.blocked:
-        answers = {"approve": ReviewStatus.APPROVED} | answers
     monitor, version = _word(facts.monitor, "monitor"), _word(version, "N")
     commands = "\n".join(
         f"rtscv-mlops review {verb} {monitor}.yaml --version {version} --reviewer YOUR-NAME"
-        for verb in answers
+        for verb in ("approve", "reject")
     )
-    states = " or ".join(f"`{status}`" for status in answers.values())
-    by_tag = f"To answer, set the tag `{REVIEW_TAG}` to {states} on this page, or run:"
-    return f"{by_tag}\n\n```\n{commands}\n```"
+    by_tag = (
+        f"Or set the tag `{REVIEW_TAG}` to `{ReviewStatus.APPROVED}` or `{ReviewStatus.REJECTED}` "
+        "on this page in MLflow. It counts once a waiting Airflow run has seen it or, where none "
+        f"waits, after `rtscv-mlops review collect {monitor}.yaml`."
+    )
+    return f"To answer, run one of:\n\n```\n{commands}\n```\n\n{by_tag}"
 
 
 def _word(text: str, otherwise: str) -> str:
