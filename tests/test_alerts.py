@@ -29,6 +29,7 @@ from rtscv_mlops.alerts import (
     decide_alert,
     make_alert,
     send_alert,
+    told_by,
     was_delivered,
 )
 from rtscv_mlops.config import AlertSettings, Email
@@ -732,6 +733,20 @@ def test_one_channel_does_not_stop_another(webhook, mail_server):
 def test_a_log_line_alone_reaches_nobody_where_more_was_asked(outcomes, delivered):
     """If every way out failed the caller may send the alert again."""
     assert was_delivered([Delivery(channel, ok) for channel, ok in outcomes]) is delivered
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "said"),
+    [
+        ({"log": True}, "Only the log has it; no channel is set."),
+        ({"log": True, "webhook": True, "email": True}, "Sent by webhook, email."),
+        ({"log": True, "webhook": True, "email": False}, "Sent by webhook; email failed."),
+        ({"log": True, "webhook": False}, "It could not be delivered; webhook failed"),
+    ],
+)
+def test_who_got_the_alert_is_said(outcomes, said):
+    """Whoever looks at a run sees whether a person was reached, and how."""
+    assert told_by([Delivery(name, ok) for name, ok in outcomes.items()]).startswith(said)
 
 
 def test_the_log_gets_one_line(caplog):

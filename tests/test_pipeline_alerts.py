@@ -49,6 +49,7 @@ def test_a_window_without_a_verdict_alerts_once(tmp_path, receiver):
 
     assert len(received) == 1
     assert "NOT ASSESSED" in str(received[0])
+    assert "version " not in str(received[0])  # Which champion it is, nobody had asked yet.
 
 
 @pytest.mark.parametrize("day", [DAYS[0], MOVED])
@@ -64,7 +65,7 @@ def test_an_alert_that_nobody_got_is_sent_with_the_next_run(tmp_path, receiver, 
     deployment.run(day, monitor)
     deployment.run(day, monitor)
 
-    assert "could not be delivered" in first.alert
+    assert "could not be delivered; webhook failed, see alert.json" in first.alert
     assert [delivery["ok"] for delivery in failed[0]] == [True, False]  # log, webhook
     assert len(received) == 4
     tries = deployment.window_run(day).read_json("alert.json")

@@ -67,6 +67,18 @@ def was_delivered(deliveries: list[Delivery]) -> bool:
     return any(delivery.ok for delivery in outward or deliveries)
 
 
+def told_by(deliveries: list[Delivery]) -> str:
+    """Say who got an alert, for the person who reads what became of a window."""
+    outward = [delivery for delivery in deliveries if delivery.channel != LOG]
+    sent = ", ".join(delivery.channel for delivery in outward if delivery.ok)
+    failed = ", ".join(delivery.channel for delivery in outward if not delivery.ok)
+    if not outward:
+        return "Only the log has it; no channel is set."
+    if not sent:
+        return f"It could not be delivered; {failed} failed, see alert.json."
+    return f"Sent by {sent}; {failed} failed." if failed else f"Sent by {sent}."
+
+
 def _delivered(channel: str, send: Callable[[], str]) -> Delivery:
     try:
         return Delivery(channel, True, send())

@@ -58,7 +58,7 @@ class Alert:
             harmless(facts.headline, 400),
             "",
             f"Monitor: {harmless(facts.monitor)}",
-            f"Model: {harmless(facts.model)}, version {harmless(facts.champion_version, 20)}",
+            f"Model: {harmless(facts.model)}{self._version()}",
             f"Window: {window_name(facts)}, {counted(facts.rows, 'row')}",
             f"Verdict: {harmless(verdict_words(facts.verdict))}",
             *self._findings(),
@@ -66,6 +66,11 @@ class Alert:
             *(f"{name}: {target}" for name, target in self.links.items()),
         ]
         return "\n".join(lines)
+
+    def _version(self) -> str:
+        """Name the champion; a window may fail before anybody has asked which it is."""
+        version = harmless(self.facts.champion_version, 20)
+        return f", version {version}" if version else ""
 
     def _findings(self) -> list[str]:
         facts = self.facts

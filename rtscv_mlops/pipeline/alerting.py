@@ -15,6 +15,7 @@ from rtscv_mlops.alerts import (
     decide_alert,
     make_alert,
     send_alert,
+    told_by,
     was_delivered,
 )
 from rtscv_mlops.config import Monitor
@@ -105,15 +106,15 @@ def _send(
     if not _is_ours_to_send(client, model, run, facts.key, len(tried)):
         return AlertDecision(False, "Another process has sent this alert.")
     version = run.tags().get(tags.VERSION)
-    alert = make_alert(facts, decision, registry.links(client, run.run_id, model, version))
-    sent = send_alert(alert, monitor.alert, channels)
+    links = registry.links(client, run.run_id, model, version)
+    if not facts.assessed:
+        links.pop("Report", None)  # Where nothing was judged there is none.
+    sent = send_alert(make_alert(facts, decision, links), monitor.alert, channels)
     if was_delivered(sent):
         run.set_tags({tags.ALERT: datetime.now(UTC).isoformat()})
-    else:
-        decision = AlertDecision(True, f"{decision.why} It could not be delivered; see {TRIES}.")
     # Last, since it opens the next attempt: who makes that one must see that this was delivered.
     run.write_json(TRIES, [*tried, [asdict(delivery) for delivery in sent]])
-    return decision
+    return AlertDecision(True, f"{decision.why} {told_by(sent)}")
 
 
 def _is_ours_to_send(
