@@ -20,8 +20,10 @@ from sklearn.model_selection import StratifiedKFold
 from rtscv_mlops.facts import ClassComparison, ClusterCard, Comparison, TellingFeature
 from rtscv_mlops.metrics import macro_f
 from rtscv_mlops.rectify import RTSCVClassifier
+from rtscv_mlops.rectify.base import seeded
 from rtscv_mlops.rectify.clusters import Cluster
 from rtscv_mlops.rectify.gates import chunks
+from rtscv_mlops.rectify.network import torch_seeded
 from rtscv_mlops.rectify.rows import Numbers, count, take
 from rtscv_mlops.rectify.work import do_all
 
@@ -212,7 +214,7 @@ def compare_by_folds(
     splitter = StratifiedKFold(max(2, min(3, smallest)), shuffle=True, random_state=seed)
     folds = list(splitter.split(known.labels, known.labels))
     pieces = _refits(known, folds, unknowns, unknown_label)
-    found = do_all(_fit_and_predict, pieces, shared=(estimator,))
+    found = do_all(_fit_and_predict, pieces, shared=(seeded(estimator, seed), seed))
     answers = np.empty((2, len(known.labels)), dtype=object)
     for (_, held_out), plain, rectified in zip(folds, found[::2], found[1::2], strict=True):
         answers[0, held_out], answers[1, held_out] = plain, rectified
@@ -239,8 +241,11 @@ def _with_unknowns(
     return part.rows(rows), labels
 
 
-def _fit_and_predict(estimator: Any, rows: Rows, labels: NDArray[Any], held_out: Rows) -> Any:
-    return predict(clone(estimator).fit(rows, labels), held_out)
+def _fit_and_predict(
+    estimator: Any, seed: int, rows: Rows, labels: NDArray[Any], held_out: Rows
+) -> Any:
+    with torch_seeded(estimator, seed):
+        return predict(clone(estimator).fit(rows, labels), held_out)
 
 
 def predict(model: Any, rows: Rows) -> NDArray[Any]:

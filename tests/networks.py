@@ -36,3 +36,16 @@ def make_network(*, grows):
         callbacks=[GrowOutput] if grows else [],
         verbose=0,
     )
+
+
+class Restless(skorch.callbacks.Callback):
+    """Starts each fit from numbers that nobody chose."""
+
+    def on_train_begin(self, net, X=None, y=None, **kwargs):
+        torch.seed()
+
+
+def make_restless_network():
+    """An unfitted classifier that no seed keeps still."""
+    net = make_network(grows=True)
+    return net.set_params(callbacks=[Restless, GrowOutput])

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.compose import make_column_transformer
+from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
@@ -133,6 +134,20 @@ def test_comparison_by_folds_leaves_harmless_unknowns_alone(found):
 
     assert result.challenger_accuracy == pytest.approx(result.champion_accuracy, abs=0.01)
     assert "each held out once" in result.how
+
+
+def test_comparison_by_folds_can_be_repeated(found):
+    """A learner without a seed is given the monitor's, so both refits are the same each time."""
+    known, _, _, window, _ = found
+    learner = ExtraTreesClassifier(3, max_features=1, max_depth=2)
+    numbers = Known(known.features[["width"]], known.labels, lambda frame: frame)
+    unknowns = window[["width"]].head(40)
+
+    first, second = (
+        compare_by_folds(learner, numbers, unknowns, "unknown", seed=0) for _ in range(2)
+    )
+
+    assert first == second
 
 
 def test_comparison_on_holdout_uses_the_models_themselves(found):

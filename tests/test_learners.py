@@ -133,6 +133,27 @@ def test_skorch(mode, gate):
     finds_the_fourth(RTSCVClassifier(learner, gate=gate, **MODES[mode]))
 
 
+def test_a_network_is_fitted_alike_each_time():
+    """The seed is that of the classifier, and torch goes on as if nobody had drawn from it."""
+    learner = network(("Linear", 2, 16), ("ReLU",), n_hidden=16, lr=0.03, max_epochs=3)
+    import torch
+
+    X, y, window, _ = new_blob()
+    X, window = X.astype(np.float32), window.astype(np.float32)
+    first = RTSCVClassifier(learner).fit(X, y, window)
+    torch.rand(1)  # Somebody else draws, too.
+    before = torch.random.get_rng_state()
+    second = RTSCVClassifier(learner).fit(X, y, window)
+    other = RTSCVClassifier(learner, random_state=1).fit(X, y, window)
+    after = torch.random.get_rng_state()  # Answers draw from it too.
+
+    asked = X[:50]
+    assert np.array_equal(first.predict_proba(asked), second.predict_proba(asked))
+    assert np.array_equal(first.window_scores_, second.window_scores_)
+    assert not np.array_equal(first.predict_proba(asked), other.predict_proba(asked))
+    assert torch.equal(after, before)
+
+
 @pytest.mark.parametrize("hidden", [(), (0, 6)], ids=["nothing new", "new digits"])
 def test_images_are_compared_in_the_network_s_own_features(hidden):
     """On images, a skorch network's hidden layer tells unknowns from rows it was trained on."""

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, StandardScaler
 from sklearn.svm import SVC
 
+from rtscv_mlops import RTSCVClassifier
 from rtscv_mlops.errors import ModelError
 from rtscv_mlops.rectify.factory import FactoryClassifier
 from rtscv_mlops.registry.files import fetched, model_digest
@@ -267,6 +269,25 @@ def test_a_network_is_stored_by_consent(client, run_id):
 
     model = mlflow.pyfunc.load_model(saved.uri)
     np.testing.assert_array_equal(model.predict(rows), estimator.predict(rows))
+
+
+def test_a_network_is_given_rows_that_it_may_write_to(client):
+    """torch warns of memory that is lent read-only, as pandas lends it; here it has no reason."""
+    pytest.importorskip("skorch", reason="needs the extra [torch]")
+    from tests.networks import make_network
+
+    X, codes = table()
+    frame, consent = X[NUMBERS].astype(np.float32), {"allow_pickle": True}
+    net, array = make_network(grows=True), frame.to_numpy(copy=True)
+    champion = champion_of(client, net, array, codes, "lent", settings=consent, **consent)
+    frame.columns = champion.column_names
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows = champion.rows(frame)
+        RTSCVClassifier(net).fit(rows, codes, deployment=champion.rows(frame.head(100)))
+
+    assert rows.flags.writeable
 
 
 # -- a fresh process

@@ -41,6 +41,8 @@ from rtscv_mlops.pipeline.oddities import (
     taught_fingerprints,
 )
 from rtscv_mlops.rectify import RTSCVClassifier
+from rtscv_mlops.rectify.base import last_step
+from rtscv_mlops.rectify.network import is_network
 from rtscv_mlops.review import blocked_because, too_few_because
 from rtscv_mlops.window import Window
 
@@ -330,9 +332,9 @@ def _how(monitor: Monitor, diagnostics: Any) -> dict[str, Any]:
 
 def _by_class(numbers: Mapping[Any, float]) -> str:
     """Return the largest numbers with their classes; none if all are nothing."""
-    most = sorted(numbers.items(), key=lambda item: -item[1])[:SHOWN_CLASSES]
-    more = ", …" if len(numbers) > SHOWN_CLASSES else ""
-    return ", ".join(f"{label} {value:.3g}" for label, value in most if value) + more
+    found = sorted((item for item in numbers.items() if item[1]), key=lambda item: -item[1])
+    more = ", …" if len(found) > SHOWN_CLASSES else ""
+    return ", ".join(f"{label} {value:.3g}" for label, value in found[:SHOWN_CLASSES]) + more
 
 
 def _repeatability(
@@ -348,7 +350,17 @@ def _repeatability(
     return (
         f"Two fits of {type(estimator).__name__} on the same rows with the same seed disagree on "
         f"{np.mean(first != second):.1%} of the window, so the result cannot be repeated exactly. "
-        "Give the model a random_state.",
+        + _how_to_seed(estimator),
+    )
+
+
+def _how_to_seed(estimator: Any) -> str:
+    if not is_network(last_step(estimator)):
+        return "Give the model a random_state."
+    return (
+        "A network has no random_state, and torch was seeded before each fit: seed what else it "
+        "draws from, such as NumPy, in a skorch callback, or set "
+        "torch.use_deterministic_algorithms(True)."
     )
 
 

@@ -27,7 +27,7 @@ from rtscv_mlops.rectify.gates import FoldsGate, ForestGate, Gate, margins
 from rtscv_mlops.rectify.kernel import KernelGate
 from rtscv_mlops.rectify.labels import Labels, check_labels
 from rtscv_mlops.rectify.monitor import RATIO, Finding, assess_window
-from rtscv_mlops.rectify.network import NetworkGate, is_network, learn_embeddings
+from rtscv_mlops.rectify.network import NetworkGate, is_network, learn_embeddings, torch_seeded
 from rtscv_mlops.rectify.paper import cross_validate_sample, make_splitter, sample_window
 from rtscv_mlops.rectify.rows import Numbers, count, stack, take
 
@@ -146,6 +146,12 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """
         self._validate_params()
         self._forget()
+        with torch_seeded(self.estimator, self.random_state):
+            return self._fit(X, y, deployment, baseline, sample_weight)
+
+    def _fit(
+        self, X: Any, y: Any, deployment: Any, baseline: Any, sample_weight: Any
+    ) -> "RTSCVClassifier":
         X = check_rows(self, X, "training data", reset=True)
         y = check_labels(y, count(X))
         weight = check_weight(self.estimator, sample_weight, count(X))

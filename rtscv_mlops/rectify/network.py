@@ -8,7 +8,8 @@ what an unknown class does: the texture of images stands beside its features.
 Knows skorch; torch is imported only here, and only when used.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from sklearn.base import clone
 from sklearn.model_selection import train_test_split
 
 from rtscv_mlops.errors import InputError
+from rtscv_mlops.rectify.base import last_step
 from rtscv_mlops.rectify.gates import Layout
 from rtscv_mlops.rectify.kernel import KernelGate
 from rtscv_mlops.rectify.rows import take
@@ -28,6 +30,22 @@ Embedding = Callable[[Any], NDArray]
 def is_network(estimator: Any) -> bool:
     """Tell whether this is a skorch net, without importing skorch."""
     return any(kind.__module__.startswith("skorch.") for kind in type(estimator).__mro__)
+
+
+@contextmanager
+def torch_seeded(estimator: Any, seed: int) -> Iterator[None]:
+    """Seed torch while a network is fitted, as it has no random_state; afterwards all is as before.
+
+    Fits in other processes than this one are out of reach.
+    """
+    if not is_network(last_step(estimator)):
+        yield
+        return
+    import torch
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
 
 
 def learn_embeddings(

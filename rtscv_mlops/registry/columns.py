@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from mlflow.models import Model, ModelSignature
 from mlflow.types import DataType, Schema
@@ -129,13 +130,17 @@ def _tensor_kind(dtype: Any) -> Any:
 
 
 def as_tensor(frame: pd.DataFrame, signature: ModelSignature | None) -> Any:
-    """Return a table as the array that the signature asks for; images get their shape back."""
+    """Return a table as the array that the signature asks for; images get their shape back.
+
+    It may be written to: pandas lends its own memory read-only, which torch warns of.
+    """
     inputs = signature.inputs if signature else None
     if inputs is None or not inputs.is_tensor_spec():
-        return frame.to_numpy()
+        return np.require(frame.to_numpy(), requirements="W")
     spec = inputs.inputs[0]
     dtype = object if spec.type.kind in "OUS" else spec.type
-    return frame.to_numpy(dtype=dtype).reshape(-1, *spec.shape[1:])
+    array = np.require(frame.to_numpy(dtype=dtype), requirements="W")
+    return array.reshape(-1, *spec.shape[1:])
 
 
 def columns_of(frame: pd.DataFrame) -> tuple[Column, ...]:
