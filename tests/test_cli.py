@@ -107,6 +107,22 @@ def test_run_tells_where_to_go_on(command, monitor):
     assert f"next  rtscv-mlops review show {monitor} --version 2" in lines
 
 
+def test_run_sends_nobody_to_review_what_is_blocked(command, tmp_path):
+    """What is shown to be typed says why a version is blocked, and asks for no decision."""
+    file = deployed(tmp_path).write_monitor(more="review: {min_unknowns: 200}\n")
+
+    _, out, _ = command("run", file, "--window", NEW)
+    _, shown, _ = command("review", "show", file, "--version", "2")
+    _, _, waiting = command("review", "show", file)
+
+    lines = [line.strip() for line in out.splitlines()]
+    assert f"why  rtscv-mlops review show {file} --version 2" in lines
+    assert not [line for line in lines if line.startswith("next")]
+    assert "Blocked, cannot be approved." in shown
+    assert "review approve" not in shown
+    assert "its challengers are: 2 (blocked). To look at one" in " ".join(waiting.split())
+
+
 def test_run_by_start_and_end_is_the_same_window(command, monitor):
     """A day is the time between two midnights."""
     bounds = ("--start", "2026-01-05T00:00:00+00:00", "--end", "2026-01-06T00:00:00+00:00")

@@ -167,7 +167,8 @@ def print_outcome(outcome: "Outcome", monitor: Path, report: str) -> None:
         "alert": outcome.alert,
         "run": f"{outcome.run_id}{' (finished before)' if outcome.repeated else ''}",
         "report": report,
-        "next": _next_command(outcome, monitor),
+        # Nobody decides on what is blocked; the same command says why it is.
+        "why" if facts.blocked else "next": _next_command(outcome, monitor),
     }
     for name, text in told.items():
         if text:

@@ -52,10 +52,12 @@ def _pick(versions: list[VersionSummary], monitor: Monitor, version: str | None)
         wanted = [one for one in versions if one.version == version]
     if wanted:
         return wanted[0]
-    known = ", ".join(one.version for one in versions) or "none"
+    known = ", ".join(f"{one.version} ({one.review or 'unfinished'})" for one in versions)
     what = "No challenger waits for review" if version is None else f"No challenger {version}"
+    look = " To look at one, say which: --version." if version is None and versions else ""
     raise ReviewError(
-        f"{what} of model {monitor.model.name!r}; its challengers are: {known}.", code="no_review"
+        f"{what} of model {monitor.model.name!r}; its challengers are: {known or 'none'}.{look}",
+        code="no_review",
     )
 
 
