@@ -21,6 +21,13 @@ from rtscv_mlops.errors import InputError
 OPENML = {"letter": ("letter", 1), "pendigits": ("pendigits", 1), "mnist": ("mnist_784", 1)}
 TRAINING_ROWS = {"letter": 16_000, "pendigits": 7_494, "mnist": 60_000}
 """Rows of the published training part, which comes first."""
+ORIGINS = {
+    "nsl_kdd": "NSL-KDD comes from the Canadian Institute for Cybersecurity (columns: the 41 "
+    "features, label, category, difficulty, split)",
+    "gas_drift_8of10": "Gas Sensor Array Drift comes from the UCI repository (columns: f0 to f127, "
+    "label, concentration_ppm, batch)",
+}
+"""Where tables come from, and what they hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +63,8 @@ def load_table(name: str) -> pd.DataFrame:
     if path.exists():
         return pd.read_parquet(path)
     raise InputError(
-        f"{path} does not exist. NSL-KDD comes from the Canadian Institute for Cybersecurity "
-        "(columns: the 41 features, label, category, difficulty, split), Gas Sensor Array Drift "
-        "from the UCI repository (f0 to f127, label, concentration_ppm, batch): store either as "
-        "Parquet, and name the folder in RTSCV_DATA_DIR."
+        f"{path} does not exist. {ORIGINS[name]}: store it as Parquet under that name, and name "
+        "the folder in RTSCV_DATA_DIR."
     )
 
 

@@ -162,16 +162,22 @@ def prepare(
 
 def log_once(monitor: Monitor, folder: Path, log: Callable[[Monitor], object]) -> None:
     """Have a story's champion logged, unless the folder has one from before."""
-    client, model = registry.connect(monitor.model), monitor.model.name
-    try:
-        registry.find_champion(client, monitor.model)
+    if has_champion(monitor):
         return
-    except (ModelError, NotAssessed):
-        pass  # a first run has no champion yet
+    client, model = registry.connect(monitor.model), monitor.model.name
     if client.tracking_uri.startswith("sqlite:"):  # A server decides itself where artifacts go.
         for experiment in (model, registry.experiment_name(model)):
             registry.make_experiment(client, experiment, (folder / "artifacts").as_uri())
     log(monitor)
+
+
+def has_champion(monitor: Monitor) -> bool:
+    """Tell whether an earlier run left a champion."""
+    try:
+        registry.find_champion(registry.connect(monitor.model), monitor.model)
+    except (ModelError, NotAssessed):
+        return False
+    return True
 
 
 def _log_champion(monitor: Monitor) -> None:

@@ -166,5 +166,5 @@ def test_missing_data_is_a_sentence(tmp_path, monkeypatch):
     """Without the file, the story says where it comes from and where to put it."""
     monkeypatch.setenv("RTSCV_DATA_DIR", str(tmp_path))
 
-    with pytest.raises(InputError, match=r"(?s)does not exist.*UCI repository.*RTSCV_DATA_DIR"):
+    with pytest.raises(InputError, match=r"not exist. Gas Sensor .*UCI repository.*RTSCV_DATA_DIR"):
         run_story(tmp_path, Console(file=io.StringIO()))

@@ -131,11 +131,24 @@ def test_it_ends_with_a_report_and_a_pending_review(told):
     assert imread(folder / "fortnight.png").std() > 0.1
 
 
+def test_a_champion_of_an_earlier_run_is_said_to_serve(told):
+    """Who asks for other training rows in a folder that has a champion is told what to do."""
+    _, printed, folder = told
+    training = load_traffic().training
+
+    asked = example._parse(["--folder", str(folder), "--training-rows", "100"])
+    again = example._taught(asked, load_traffic(100))
+
+    assert f"serves, taught from {len(training):,} rows." in printed
+    assert "an earlier run left" in again
+    assert "--training-rows does not change it; name another --folder" in again
+
+
 def test_a_missing_file_is_one_sentence(tmp_path, monkeypatch):
     """Who has no data is told where it comes from, and how to name its folder."""
     monkeypatch.setenv("RTSCV_DATA_DIR", str(tmp_path))
 
-    with pytest.raises(InputError, match=r"NSL-KDD comes from .* RTSCV_DATA_DIR"):
+    with pytest.raises(InputError, match=r"not exist. NSL-KDD comes from .* RTSCV_DATA_DIR"):
         example.main(["--folder", str(tmp_path / "story")])
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from examples.intrusion.likeness import find_nearest
 from examples.intrusion.picture import draw_fortnight
-from examples.intrusion.story import BASELINE_DAYS, Story, tell_story
+from examples.intrusion.story import BASELINE_DAYS, Story, is_begun, tell_story
 from examples.intrusion.tables import (
     count_known,
     count_types,
@@ -35,9 +35,9 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
     days = list(make_days(traffic, asked.rows_a_day))
     _say(
         console,
-        f"A model of {len(traffic.known_types)} types of traffic serves, taught from "
-        f"{len(traffic.training):,} rows. {sum(len(day.rows) for day in days):,} rows follow in "
-        f"two weeks, with {len(traffic.new_types)} attacks that it was never taught.",
+        f"A model of {len(traffic.known_types)} types of traffic serves, {_taught(asked, traffic)}"
+        f". {sum(len(day.rows) for day in days):,} rows follow in two weeks, with "
+        f"{len(traffic.new_types)} attacks that it was never taught.",
     )
     with console.status("Reading") as status:
         story = tell_story(
@@ -59,11 +59,21 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
     return story
 
 
+def _taught(asked: argparse.Namespace, traffic: Traffic) -> str:
+    if not is_begun(asked.folder):
+        return f"taught from {len(traffic.training):,} rows"
+    ignored = "" if asked.training_rows is None else ", and --training-rows does not change it"
+    return (
+        f"which an earlier run left in {asked.folder}{ignored}; name another --folder to teach a "
+        "new one"
+    )
+
+
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m examples.intrusion", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("demo/intrusion"))
     parser.add_argument("--rows-a-day", type=int, help="at most this many (default: all)")
-    parser.add_argument("--training-rows", type=int, help="about this many (default: all)")
+    parser.add_argument("--training-rows", type=int, help="about this many, for a new folder")
     parser.add_argument("--no-baseline", action="store_true", help="never compare with days 1-3")
     return parser.parse_args(arguments)
 

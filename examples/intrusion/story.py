@@ -16,7 +16,7 @@ from examples.intrusion.champion import make_champion
 from examples.intrusion.traffic import KEY, LABEL, TIME, Day, Traffic, features_of
 from rtscv_mlops import pipeline, registry
 from rtscv_mlops.config import Monitor, load_monitor
-from rtscv_mlops.demo import log_once
+from rtscv_mlops.demo import has_champion, log_once
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.pipeline.evidence import SCORES
 from rtscv_mlops.registry import WindowRun
@@ -94,6 +94,12 @@ def tell_story(
         monitor = write_monitor(folder, BASELINE.format(start=first.start, end=last.end))
     late = [_judge(monitor, day, traffic, tell) for day in days[BASELINE_DAYS:]]
     return Story(monitor, folder / "intrusion.yaml", [*early, *late])
+
+
+def is_begun(folder: Path) -> bool:
+    """Tell whether an earlier run left its champion in the folder, which then serves again."""
+    file = folder / "intrusion.yaml"
+    return file.exists() and has_champion(load_monitor(file))
 
 
 def write_days(folder: Path, days: list[Day]) -> None:
