@@ -9,17 +9,19 @@ from types import SimpleNamespace
 
 import mlflow
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.dummy import DummyClassifier
 from sklearn.svm import SVC
 
-from rtscv_mlops import demo
+from rtscv_mlops import demo, log_champion
+from rtscv_mlops.assess import Known
 from rtscv_mlops.cli.bench import print_bench
 from rtscv_mlops.errors import InputError
 from rtscv_mlops.peers import PEERS, UNKNOWN, Detector, Peer
 from rtscv_mlops.pipeline.bench import Labelled, bench, hide_classes
 from rtscv_mlops.pipeline.bench.hiding import find_class
-from rtscv_mlops.pipeline.bench.run import load_labelled
+from rtscv_mlops.pipeline.bench.run import _sample, load_labelled
 from tests.deployments import MODEL, deployed, leaves
 from tests.registries import client_of
 
@@ -211,6 +213,51 @@ def test_a_detector_that_cannot_run_says_why(forest):
     assert (fails.detector, fails.judged, fails.failed) == ("broken", 0, 1)
     assert fails.problem == "No module named 'pyod'."
     assert fails.macro_f is None
+
+
+def test_a_rare_class_is_named_as_the_reason():
+    """A method that cannot split a class of three rows says which class that is."""
+    peers = {key: PEERS[key] for key in ("osnn", "pre_rectified")}
+    data = labelled({"oak": 150, "ash": 150, "fig": 150, "elm": 3})
+
+    done = bench(data, [["fig"]], peers, rate=0.1, seeds=1)
+
+    (osnn,) = [row for row in done.rows if row.detector == "osnn"]
+    assert osnn.problem.startswith("Class 'elm' has 1 row to learn from once the rows are halved")
+    assert "Have more rows of it." in osnn.problem
+
+
+def test_free_text_is_said_to_blind_those_that_need_numbers():
+    """Which column it is stands in a note; words that recur, numbers and times are no free text."""
+    rows, kinds = leaves(0, dict.fromkeys(KINDS, 50))
+    told = rows.assign(
+        edge=np.where(rows["veins"] > 0, "smooth", "rough"),
+        seen=pd.Timestamp("2026-01-05") + pd.to_timedelta(np.arange(len(rows)), unit="min"),
+    )
+    texts = told.assign(note=[f"leaf {number}" for number in range(len(rows))])
+
+    plain, text = (
+        _sample("leaves", Known(table, kinds, lambda frame: frame), DummyClassifier(), 1000).notes
+        for table in (told, texts)
+    )
+
+    assert plain == ()
+    assert "'note' is free text" in text[0]
+    assert "Base model alone; RTSCV, as published; MSP; Energy" in text[0]
+
+
+def test_boolean_labels_keep_their_names(tmp_path):
+    """A model of true and false is told so, and not of the numbers that stand for them."""
+    deployment = deployed(tmp_path)
+    rows, kinds = leaves(0, {"oak": 80, "elm": 80})
+    model = SVC(random_state=0).fit(rows, kinds == "oak")
+    log_champion(model, rows, kinds == "oak", name="is-oak", tracking_uri=deployment.uri)
+
+    data = load_labelled(deployment.monitor("is-oak", model="is-oak"), 1000)
+
+    assert data.classes == [False, True]
+    with pytest.raises(InputError, match="has 2 classes: False, True"):
+        bench(data, None, {}, rate=0.1, seeds=1)
 
 
 @pytest.mark.parametrize("labels", [["oak", "ash", "fig"], [3, 0, 1]], ids=["words", "numbers"])

@@ -17,14 +17,19 @@ from numpy.typing import NDArray
 from scipy.stats import fisher_exact
 from sklearn.base import clone
 
+from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.metrics import auroc, detection_accuracy, macro_f
 from rtscv_mlops.peers import UNKNOWN, Detector, Peer
 from rtscv_mlops.pipeline.bench.hiding import Case, Trial
 from rtscv_mlops.rectify import Verdict
 from rtscv_mlops.rectify.rows import take
+from rtscv_mlops.review import counted
 
 ALPHA = 0.01
 """Level at which more flags on a window than on other known rows count as an alarm."""
+
+RARE = 6
+"""Rows of a class that can be split for a threshold, and once more for a fit."""
 
 ALARMS = (Verdict.UNKNOWNS, Verdict.UNKNOWNS_AND_DRIFT)
 NO_CHANGE = Verdict.NO_CHANGE
@@ -99,7 +104,7 @@ def judge(key: str, peer: Peer, estimator: Any, rows: Any, case: Case) -> Record
             warnings.simplefilter("ignore")  # of some eighteen algorithms, on rows of any kind
             return replace(record, **_figures(peer, estimator, rows, case))
     except Exception as error:  # neither the algorithm nor the estimator is ours
-        return replace(record, problem=_reason(error))
+        return replace(record, problem=_reason(error, case))
 
 
 def _figures(peer: Peer, estimator: Any, rows: Any, case: Case) -> dict[str, Any]:
@@ -150,10 +155,27 @@ def _verdict(detector: Detector) -> str | None:
     return None if assessment is None else str(assessment.verdict)
 
 
-def _reason(error: Exception) -> str:
-    """Return the first line of what went wrong."""
+def _reason(error: Exception, case: Case) -> str:
+    """Return the first line of what went wrong; where a class is rare, that is likely why."""
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    said = lines[0] if lines else type(error).__name__
+    if isinstance(error, RtscvError) or not isinstance(error, ValueError):
+        return said
+    label, rows = _rarest(case)
+    if rows >= RARE:
+        return said
+    return (
+        f"Class {label!r} has {counted(rows, 'row')} to learn from once the rows are halved, too "
+        f"few for a method that splits each class further. Have more rows of it. ({said})"
+    )
+
+
+def _rarest(case: Case) -> tuple[Any, int]:
+    """Return the known class with the fewest rows to learn from in either trial, and how many."""
+    learned = (case.codes[trial.training] for trial in (case.trial, case.clean))
+    counts = np.min([np.bincount(codes, minlength=len(case.known)) for codes in learned], axis=0)
+    place = int(counts.argmin())
+    return case.known[place], int(counts[place])
 
 
 def _plain(label: Any) -> Any:

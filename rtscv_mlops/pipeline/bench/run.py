@@ -4,11 +4,13 @@ The champion's training rows and its recipe are read; nothing is written anywher
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype
 
 from rtscv_mlops import registry
 from rtscv_mlops.assess import Known, sample_known
@@ -25,9 +27,14 @@ from rtscv_mlops.pipeline.bench.hiding import (
 from rtscv_mlops.pipeline.bench.judging import Record, judge
 from rtscv_mlops.pipeline.bench.summary import MONITOR, Bench, Row, summarize
 from rtscv_mlops.pipeline.bench.tuned import tune
-from rtscv_mlops.pipeline.training import find_training
+from rtscv_mlops.pipeline.training import BOOLEANS, find_training
+from rtscv_mlops.rectify.rows import MAX_CATEGORIES
+from rtscv_mlops.review import counted
 
 Tell = Callable[[str], None]
+
+READERS = "; ".join(PEERS[key].title for key in ("pre_rectified", "paper_mode", "msp", "energy"))
+"""Detectors that look at rows through the base model only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,10 @@ def load_labelled(monitor: Monitor, max_rows: int) -> Labelled:
     """Return what the champion was fitted on, and the recipe that a run refits."""
     client = registry.connect(monitor.model)
     champion = registry.load_champion(client, monitor.model)
-    known = find_training(monitor, client, champion).known
+    training = find_training(monitor, client, champion)
+    known = training.known
+    if BOOLEANS in training.findings:  # The words of whoever labelled them, not our numbers.
+        known = replace(known, labels=known.labels.astype(bool))
     estimator = registry.as_estimator(champion, monitor.model.fit)
     what = f"{champion.name} version {champion.version}"
     return _sample(what, known, estimator, max_rows)
@@ -106,7 +116,28 @@ def _sample(what: str, known: Known, estimator: Any, max_rows: int) -> Labelled:
             f"{len(some.labels):,} of {len(known.labels):,} labelled rows take part; --max-rows "
             "lets more in."
         )
+    if texts := _free_texts(some.features):
+        notes.append(
+            f"{texts[0]!r} is free text{_and_more(texts)}, of which numbers hold next to nothing. "
+            f"Only detectors that ask the model itself can read it: {READERS}. The monitor does so "
+            "with gate: estimator."
+        )
     return Labelled(what, some.rows(), some.labels, estimator, tuple(notes))
+
+
+def _free_texts(features: pd.DataFrame) -> list[str]:
+    """Return the columns of words of which most are like no other, and have no indicator."""
+    texts = [name for name in features.columns if not is_numeric_dtype(features[name])]
+    return [
+        str(name)
+        for name in texts
+        if not is_datetime64_any_dtype(features[name])
+        and features[name].astype(str).nunique() > max(MAX_CATEGORIES, len(features) / 2)
+    ]
+
+
+def _and_more(texts: Sequence[str]) -> str:
+    return f" like {counted(len(texts) - 1, 'other column')}" if len(texts) > 1 else ""
 
 
 def choose_peers(keys: Sequence[str]) -> dict[str, Peer]:
