@@ -276,6 +276,8 @@ def test_review_from_question_to_rollback(command, tmp_path):
     champion = deployment.aliases()["champion"]
     again = command("review", "reject", file, "--version", "2", "--reviewer", "bob")
     back = command("rollback", file, "--reviewer", "ada", "--reason", "too early")
+    champion_before = deployment.aliases()["champion"]
+    undone = command("rollback", file, "--undo", "--reviewer", "ada", "--reason", "a mistake")
 
     assert [(one["version"], one["review"]) for one in listed] == [("2", "pending")]
     assert shown[0] == 0
@@ -284,7 +286,9 @@ def test_review_from_question_to_rollback(command, tmp_path):
     assert "Version 2 is the champion now" in approved[1]
     assert again[0] == 1
     assert "approved by ada" in again[2].replace("\n", " ")
-    assert (back[0], deployment.aliases()["champion"]) == (0, "1")
+    assert (back[0], champion_before) == (0, "1")
+    assert (undone[0], deployment.aliases()["champion"]) == (0, "2")
+    assert "Version 2 is the champion again." in undone[1]
     assert command("review", "show", file)[0] == 1
 
 

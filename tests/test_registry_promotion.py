@@ -369,10 +369,68 @@ def test_rollback_is_one_step(client):
     assert "by bob" in client.get_model_version(MODEL, version).tags["rtscv.rolled_back"]
     with pytest.raises(ReviewError, match=r"no previous champion .* version 1 rolled_back by bob"):
         roll_back(client, MODEL, "bob", "once more")
-    with pytest.raises(ReviewError, match="the champion has moved since"):
+    with pytest.raises(ReviewError, match=r"the champion has moved since.*`.* rollback --undo`"):
         promote(client, MODEL, version)
     assert aliases(client) == {"champion": "1"}
     assert history(client, MODEL).problems == ()
+
+
+def rolled_back(client):
+    """A version that was promoted, and taken back by mistake."""
+    version = offer(client, 5)
+    decide(client, version)
+    promote(client, MODEL, version)
+    roll_back(client, MODEL, "bob", "bad")
+    return version
+
+
+def test_a_rollback_can_be_undone(client):
+    """The version serves again by a move of its own, and can be rolled back once more."""
+    version = rolled_back(client)
+
+    move = promotion.undo_roll_back(client, MODEL, "ann", "it was the network")
+
+    assert aliases(client) == {"champion": version, "previous_champion": "1"}
+    assert (move.kind, move.version, move.who) == ("promoted", version, "ann")
+    assert "rtscv.rolled_back" not in client.get_model_version(MODEL, version).tags
+    assert promote(client, MODEL, version) == move  # An old task that tries again is no news.
+    with pytest.raises(ReviewError, match=r"no rollback .* to undo. The last move was: version 2"):
+        promotion.undo_roll_back(client, MODEL, "ann", "twice")
+    roll_back(client, MODEL, "bob", "still bad")
+    assert aliases(client) == {"champion": "1"}
+    assert history(client, MODEL).problems == ()
+
+
+def test_only_a_rollback_that_still_holds_can_be_undone(client):
+    """Not where nothing was moved, where somebody moved the alias, or where the version is gone."""
+    with pytest.raises(ReviewError, match=r"no rollback .* The champion was never moved by us"):
+        promotion.undo_roll_back(client, MODEL, "ann", "")
+    version = rolled_back(client)
+    client.set_registered_model_alias(MODEL, "champion", version)
+    with pytest.raises(ReviewError, match=r"Version 2 is the champion. Only the last move"):
+        promotion.undo_roll_back(client, MODEL, "ann", "")
+    client.set_registered_model_alias(MODEL, "champion", "1")
+    client.delete_model_version(MODEL, version)
+    with pytest.raises(ReviewError, match=r"Version 2 of .* is gone from the registry"):
+        promotion.undo_roll_back(client, MODEL, "ann", "")
+    assert aliases(client) == {"champion": "1"}
+
+
+@pytest.mark.parametrize("step", ["_carry_out_last_move", "_confirmation"])
+def test_a_killed_undo_is_finished_by_the_next_try(client, uri, step):
+    """The same call again ends what was begun, and is recorded once."""
+    version = rolled_back(client)
+    process = get_context("forkserver").Process(
+        target=die_at, args=(uri, step, promotion.undo_roll_back, MODEL, "ann", "back")
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+
+    promotion.undo_roll_back(client, MODEL, "ann", "back")
+
+    assert aliases(client) == {"champion": version, "previous_champion": "1"}
+    assert [each.kind for each in history(client, MODEL).records][3:] == ["promoted"]
 
 
 def test_rollback_without_a_move_is_refused(client):

@@ -338,11 +338,19 @@ def baseline(
 
 
 @app.command()
-def rollback(monitor: MonitorFile, reviewer: Reviewer = None, reason: Reason = "") -> None:
+def rollback(
+    monitor: MonitorFile,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Take the last rollback back instead.")
+    ] = False,
+    reviewer: Reviewer = None,
+    reason: Reason = "",
+) -> None:
     """Restore the champion before the present one, in one step."""
-    from rtscv_mlops.pipeline import roll_back
+    from rtscv_mlops.pipeline import roll_back, undo_roll_back
 
-    version = roll_back(_load(monitor), reviewer or getuser(), reason)
+    move = undo_roll_back if undo else roll_back
+    version = move(_load(monitor), reviewer or getuser(), reason)
     console().print(f"Version {version} is the champion again.", highlight=False)
 
 

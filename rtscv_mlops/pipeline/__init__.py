@@ -22,6 +22,7 @@ from rtscv_mlops.pipeline.review import (
     review_challenger,
     roll_back,
     show_challenger,
+    undo_roll_back,
     verify_audit,
 )
 
@@ -71,6 +72,7 @@ __all__ = [
     "save_report",
     "score_window",
     "show_challenger",
+    "undo_roll_back",
     "verify_audit",
     "write_monitor",
 ]

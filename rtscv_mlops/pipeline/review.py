@@ -235,6 +235,17 @@ def _check_files(client: MlflowClient, model: str, seen: VersionSummary) -> None
         )
 
 
+def undo_roll_back(monitor: Monitor, reviewer: str, reason: str) -> str:
+    """Let the version serve again that the last rollback took back; return it."""
+    client, settings = registry.connect(monitor.model), monitor.model
+    taken = registry.rolled_back_version(client, settings.name)
+    for one in list_challengers(monitor):
+        if one.version == taken:
+            _check_files(client, settings.name, one)
+    moved = registry.undo_roll_back(client, settings.name, reviewer, reason, alias=settings.alias)
+    return moved.version
+
+
 def roll_back(monitor: Monitor, reviewer: str, reason: str) -> str:
     """Restore the champion before the present one; return its version."""
     client, settings = registry.connect(monitor.model), monitor.model

@@ -18,7 +18,15 @@ from rtscv_mlops.registry.labels import check_training_data
 from rtscv_mlops.registry.ledger import claim, experiment_name, single_attempt
 from rtscv_mlops.registry.models import save_rectified, verify_version
 from rtscv_mlops.registry.pages import describe_version, noted, read_description
-from rtscv_mlops.registry.promotion import History, history, promote, record_decision, roll_back
+from rtscv_mlops.registry.promotion import (
+    History,
+    history,
+    promote,
+    record_decision,
+    roll_back,
+    rolled_back_version,
+    undo_roll_back,
+)
 from rtscv_mlops.registry.refit import as_estimator
 from rtscv_mlops.registry.register import log_champion, log_fitted_on
 from rtscv_mlops.registry.runs import RunSummary, WindowRun, find_runs, open_run
@@ -86,9 +94,11 @@ __all__ = [
     "record_decision",
     "register_version",
     "roll_back",
+    "rolled_back_version",
     "save_rectified",
     "server_version",
     "single_attempt",
     "tags",
+    "undo_roll_back",
     "verify_version",
 ]

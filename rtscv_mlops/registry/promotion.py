@@ -44,7 +44,7 @@ from rtscv_mlops.registry.versions import (
 
 CHAMPION = "champion"
 PREVIOUS = "previous_champion"
-FROM, DECISION = "from", "decision"
+FROM, DECISION, UNDOES = "from", "decision", "undoes"
 SEEN_CHAMPION, SEEN_REPORT, SEEN_MODEL = "champion", "report_sha256", "model_sha256"
 ROLLED_BACK_TAG = "rtscv.rolled_back"
 
@@ -188,13 +188,18 @@ def _was_carried_out(decision: Record, records: list[Record], model: str) -> boo
     if not done:
         return False
     last = last_move(records)
-    if last is not None and last.number != done[0].number:
+    if last is not None and last.number != done[-1].number:
         raise ReviewError(
-            f"Version {decision.version} of {model!r} was promoted at {done[0].at}, and the "
-            f"champion has moved since: {last}. Nothing was changed.",
+            f"Version {decision.version} of {model!r} was promoted at {done[-1].at}, and the "
+            f"champion has moved since: {last}. Nothing was changed.{_how_to_undo(last)}",
             code="stale",
         )
     return True
+
+
+def _how_to_undo(move: Record) -> str:
+    undo = " `rtscv-mlops rollback --undo` lets the version serve again that was taken back."
+    return undo if move.kind == ROLLED_BACK else ""
 
 
 def roll_back(
@@ -211,7 +216,7 @@ def roll_back(
         def propose(records: list[Record]) -> Entry | None:
             champion = _settled_champion(ledger, alias)
             wanted = Entry(ROLLED_BACK, "", "", reviewer, reason, {FROM: champion or ""})
-            if interrupted is not None and _is_repeat(interrupted, wanted):
+            if _is_repeat(interrupted, wanted):
                 return None
             back = read_aliases(client, model).get(PREVIOUS)
             if back is None:
@@ -221,9 +226,64 @@ def roll_back(
         return _moved(ledger, alias, append(ledger, propose))
 
 
-def _is_repeat(interrupted: Record, wanted: Entry) -> bool:
+def rolled_back_version(client: MlflowClient, model: str) -> str | None:
+    """Return the version that the last move took back; None if that was no rollback."""
+    with asking(f"read the history of {model!r}"):
+        last = last_move(read_records(open_ledger(client, model)))
+    return last.details[FROM] if last is not None and last.kind == ROLLED_BACK else None
+
+
+def undo_roll_back(
+    client: MlflowClient, model: str, reviewer: str, reason: str, *, alias: str = CHAMPION
+) -> Record:
+    """Promote the version again that the last move took back, by the decision that it had."""
+    with asking(f"undo the rollback of {model!r}"):
+        ledger = open_ledger(client, model)
+        interrupted = _unconfirmed(ledger, read_records(ledger))
+
+        def propose(records: list[Record]) -> Entry | None:
+            champion, last = _settled_champion(ledger, alias), last_move(records)
+            if _is_repeat(interrupted, Entry(PROMOTED, "", "", reviewer, reason)):
+                return None
+            if last is None or last.kind != ROLLED_BACK or champion != last.version:
+                raise _nothing_to_undo(model, champion, last)
+            taken = last.details[FROM]
+            _check_is_there(client, model, taken)
+            before = [one for one in records if (one.kind, one.version) == (PROMOTED, taken)]
+            key, decision = (before[-1].key, before[-1].details[DECISION]) if before else ("", "")
+            details = {FROM: last.version, DECISION: decision, UNDOES: str(last.number)}
+            return Entry(PROMOTED, taken, key, reviewer, reason, details)
+
+        return _moved(ledger, alias, append(ledger, propose))
+
+
+def _nothing_to_undo(model: str, champion: str | None, last: Record | None) -> ReviewError:
+    so_far = f"The last move was: {last}." if last else "The champion was never moved by us."
+    now = f"Version {champion} is" if champion else "None is"
+    return ReviewError(
+        f"There is no rollback of {model!r} to undo. {so_far} {now} the champion. Only the last "
+        "move can be undone, and only while its version serves. Approve a challenger instead.",
+        code="nothing_to_undo",
+    )
+
+
+def _check_is_there(client: MlflowClient, model: str, version: str) -> None:
+    try:
+        client.get_model_version(model, version or "0")
+    except MlflowException as error:
+        if not is_absent(error):
+            raise
+        raise ReviewError(
+            f"Version {version or 'that served before'} of {model!r} is gone from the registry, so "
+            "it cannot serve again. Approve a challenger instead.",
+            code="no_version",
+        ) from error
+
+
+def _is_repeat(interrupted: Record | None, wanted: Entry) -> bool:
     return (
-        interrupted.kind == ROLLED_BACK
+        interrupted is not None
+        and interrupted.kind == wanted.kind
         and interrupted.who == shortened(wanted.who, NAME_LIMIT)
         and _same_words(interrupted, wanted)
     )
@@ -304,6 +364,8 @@ def _set_aliases(ledger: Ledger, alias: str, move: Record) -> None:
     if move.kind == ROLLED_BACK:
         repeat(client.delete_registered_model_alias, model, PREVIOUS)
         _mark_rolled_back(ledger, move)
+    if UNDOES in move.details:
+        _unmark_rolled_back(ledger, move)
 
 
 def _mark_rolled_back(ledger: Ledger, move: Record) -> None:
@@ -316,6 +378,12 @@ def _mark_rolled_back(ledger: Ledger, move: Record) -> None:
     except MlflowException as error:
         if not is_absent(error):
             raise
+
+
+def _unmark_rolled_back(ledger: Ledger, move: Record) -> None:
+    client, model = ledger.client, ledger.model
+    if ROLLED_BACK_TAG in client.get_model_version(model, move.version).tags:
+        repeat(client.delete_model_version_tag, model, move.version, ROLLED_BACK_TAG)
 
 
 @dataclass(frozen=True, slots=True)
