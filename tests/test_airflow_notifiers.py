@@ -72,3 +72,14 @@ def test_one_that_fails_stops_no_other(alert, monkeypatch, path):
     assert not was_delivered(sent)
     assert f"{path} did not take the alert" in sent[1].detail
     assert SECRET not in str(sent)
+
+
+def test_a_variable_that_is_not_set_is_named(alert):
+    """An argument that the environment lacks is told as that, not as the notifier's fault."""
+    arguments = {**ARGUMENTS, "to_env": "NOT_SET_X"}
+    del arguments["to"]
+
+    sent = send_alert(alert, AlertSettings(), channels({SMTP: arguments}))
+
+    assert not sent[1].ok
+    assert "to_env names the environment variable NOT_SET_X, which is not set" in sent[1].detail

@@ -12,7 +12,7 @@ from rtscv_mlops.config import (
     Monitor,
     load_monitor,
     monitor_schema,
-    resolve_storage_options,
+    resolve_options,
 )
 from rtscv_mlops.errors import ConfigError
 from tests.monitors import FULL, MINIMAL, refusal, with_lines, write_monitor
@@ -333,7 +333,7 @@ def test_options_take_secrets_from_the_environment(write, monkeypatch):
     monkeypatch.setenv("STORE_SECRET", "hunter2")
     text = with_lines(source="storage_options: {secret_env: STORE_SECRET, retries: 3, anon: false}")
 
-    options = resolve_storage_options(load_monitor(write(text)).source.storage_options)
+    options = resolve_options(load_monitor(write(text)).source.storage_options)
 
     assert options == {"secret": "hunter2", "retries": 3, "anon": False}
 
@@ -341,7 +341,7 @@ def test_options_take_secrets_from_the_environment(write, monkeypatch):
 def test_an_unset_variable_is_named():
     """The reader learns which variable to set."""
     with pytest.raises(ConfigError, match="secret_env names the environment variable NOT_SET_X"):
-        resolve_storage_options({"secret_env": "NOT_SET_X"})
+        resolve_options({"secret_env": "NOT_SET_X"})
 
 
 def test_an_option_is_given_once(write):

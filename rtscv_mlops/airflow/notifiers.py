@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from rtscv_mlops.alerts import Alert, Channel
-from rtscv_mlops.config import AirflowSettings, resolve_storage_options
+from rtscv_mlops.config import AirflowSettings, resolve_options
 from rtscv_mlops.errors import ServiceError
 
 
@@ -25,8 +25,9 @@ def _notify(
     path: str, arguments: Mapping[str, Any], context: Mapping[str, Any], alert: Alert
 ) -> str:
     module, _, name = path.rpartition(".")
+    given = resolve_options(arguments)
     try:
-        notifier = getattr(import_module(module), name)(**resolve_storage_options(arguments))
+        notifier = getattr(import_module(module), name)(**given)
         notifier({**context, "rtscv": alert})
     except Exception as error:  # a notifier is anybody's code, and its words may hold a secret
         raise ServiceError(

@@ -26,7 +26,7 @@ from rtscv_mlops.config.tables import (
     ReferenceSettings,
     SourceSettings,
     TableSettings,
-    resolve_storage_options,
+    resolve_options,
 )
 from rtscv_mlops.config.template import monitor_template
 
@@ -57,6 +57,6 @@ __all__ = [
     "monitor_schema",
     "monitor_template",
     "read_monitors",
-    "resolve_storage_options",
+    "resolve_options",
     "schema_text",
 ]

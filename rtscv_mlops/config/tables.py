@@ -155,7 +155,7 @@ class LabelSettings(TableSettings):
             yield Conflict(("label", "key"), f"the column {self.label} cannot be key and label")
 
 
-def resolve_storage_options(options: Mapping[str, Option]) -> dict[str, Option]:
+def resolve_options(options: Mapping[str, Option]) -> dict[str, Option]:
     """Replace each option `<name>_env` by `<name>`, with the value of that environment variable."""
     return dict(_resolve(name, value) for name, value in options.items())
 
@@ -166,7 +166,7 @@ def _resolve(name: str, value: Option) -> tuple[str, Option]:
     found = os.environ.get(str(value))
     if found is None:
         raise ConfigError(
-            f"The storage option {name} names the environment variable {value}, which is not set. "
+            f"The option {name} names the environment variable {value}, which is not set. "
             "Set it where the monitor runs."
         )
     return name.removesuffix("_env"), found

@@ -18,7 +18,7 @@ import fsspec
 from fsspec.core import split_protocol
 from fsspec.implementations.local import LocalFileSystem
 
-from rtscv_mlops.config import TableSettings, resolve_storage_options
+from rtscv_mlops.config import TableSettings, resolve_options
 from rtscv_mlops.errors import ConfigError, NotAssessed, RtscvError, ServiceError, WindowError
 from rtscv_mlops.sources.wording import count, listed
 
@@ -163,7 +163,7 @@ def _open(address: str, settings: TableSettings) -> tuple[Any, str]:
             f"`path:` {address} is of a kind that is not read. Use a local path, s3://, gs:// or "
             "abfs://."
         )
-    options = resolve_storage_options(settings.storage_options)
+    options = resolve_options(settings.storage_options)
     try:
         filesystem, path = fsspec.url_to_fs(address, **options)
     except ImportError as error:
