@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NOT_ASSESSED = "not_assessed"
+UNKNOWNS = ("unknowns", "unknowns_and_drift")
+"""Verdicts that claim something new."""
 
 
 class Facts(BaseModel):
@@ -171,7 +173,7 @@ class WindowFacts(Facts):
 
     @property
     def detected(self) -> bool:
-        return self.verdict in ("unknowns", "unknowns_and_drift")
+        return self.verdict in UNKNOWNS
 
     def metrics(self) -> dict[str, float]:
         """Return the numbers that MLflow plots over time; what was not assessed has none."""

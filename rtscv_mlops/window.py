@@ -3,7 +3,7 @@
 Knows time and tables; knows nothing of where rows come from.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Literal, Self
 from zoneinfo import ZoneInfo
@@ -101,7 +101,7 @@ class Window:
     labels: "pd.Series | None" = None
     times: "pd.Series | None" = None
     origins: "pd.Series | None" = None
-    findings: tuple[str, ...] = field(default=())
+    findings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from rtscv_mlops.review import (
 SCHEMA_VERSION = 1
 MAX_CLUSTERS = 5
 QUOTES = str.maketrans({"<": "\u2039", ">": "\u203a"})  # what looks like them, and opens no tag
-SEVERITY = {"unknowns": "error", "unknowns_and_drift": "error"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Alert:
 
     @property
     def severity(self) -> str:
-        return SEVERITY.get(self.facts.verdict, "warning")
+        return "error" if self.facts.detected else "warning"
 
     @property
     def subject(self) -> str:

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rtscv_mlops.config import AlertSettings
-from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
+from rtscv_mlops.facts import NOT_ASSESSED, UNKNOWNS, WindowFacts
 from rtscv_mlops.review import counted, percent, probability, verdict_words
 
 # The schedule asked too early or for nothing; the window is asked for again, or never existed.
 # All other reasons, a source that went silent above all, leave the model unwatched.
 HARMLESS = (f"{NOT_ASSESSED}:empty_interval", f"{NOT_ASSESSED}:window_open")
-
-UNKNOWNS = ("unknowns", "unknowns_and_drift")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils import gen_batches
 
 from rtscv_mlops.rectify.rows import Numbers, count, take
 from rtscv_mlops.rectify.work import do_all
 
 CHUNK = 20_000
-"""Rows scored at once: memory is bounded by this, however large the window is."""
+"""Rows scored at once: memory is bounded by this, however large the window is.
+
+A piece of work of this size is also what another process, or a cluster, is worth asking for.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +80,8 @@ def nearest_class(scores: NDArray) -> NDArray:
 
 def chunks(indices: NDArray, size: int = 0) -> Iterator[NDArray]:
     """Cut indices into pieces of bounded length."""
-    size = size or CHUNK
-    for start in range(0, len(indices), size):
-        yield indices[start : start + size]
+    for piece in gen_batches(len(indices), size or CHUNK):
+        yield indices[piece]
 
 
 def held_out_chunks(

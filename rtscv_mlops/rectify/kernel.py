@@ -18,8 +18,8 @@ from rtscv_mlops.rectify.work import do_all
 TRIMMED = 0.01
 """Share of known rows at either end that a column's spread is measured without."""
 
-PIECE = 1_000
-"""Rows whose features are looked at at once: there may be a thousand of each."""
+FEATURE_ROWS = 1_000
+"""Rows whose features are looked at at once, some 5 MB: there may be a thousand of each."""
 
 
 class KernelGate:
@@ -85,7 +85,7 @@ class KernelGate:
     ) -> Iterator[tuple[NDArray, NDArray]]:
         """Yield rows, and their scores by the coefficients that were solved without them."""
         if self._features is not None:
-            for fold, rows in held_out_chunks(layout, scored, PIECE):
+            for fold, rows in held_out_chunks(layout, scored, FEATURE_ROWS):
                 is_kept = self._is_kept[rows]
                 yield rows[is_kept], self._features[rows[is_kept]] @ coefficients[fold]
                 others = self._table[rows[~is_kept]]
@@ -105,11 +105,11 @@ class KernelGate:
         """Return what the rows of one fold add to the two sides of the equations."""
         target = np.zeros((len(self._landmarks), layout.n_classes + 1))
         held = np.flatnonzero(layout.folds[layout.classes] == fold)
-        for piece in chunks(held, PIECE):
+        for piece in chunks(held, FEATURE_ROWS):
             hot = np.eye(layout.n_classes + 1, dtype=np.float32)[layout.labels[piece]]
             target += self._features_of(layout.classes[piece]).T @ hot
         dummy = layout.dummy[layout.folds[layout.dummy] == fold]
-        for rows in chunks(dummy, PIECE):
+        for rows in chunks(dummy, FEATURE_ROWS):
             target[:, -1] += layout.dummy_weight * self._features_of(rows).sum(axis=0)
         return _Equations(
             self._gram(layout.classes[held], before),
@@ -131,7 +131,7 @@ class KernelGate:
 
     def _sum_gram(self, rows: NDArray) -> NDArray:
         gram = np.zeros((len(self._landmarks),) * 2)
-        for piece in chunks(rows, PIECE):
+        for piece in chunks(rows, FEATURE_ROWS):
             features = self._features_of(piece)
             gram += features.T @ features
         return gram.astype(np.float32)

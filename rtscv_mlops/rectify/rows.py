@@ -26,8 +26,8 @@ LARGEST = 1e15
 COARSE = 1e3
 """A column this many times farther from 0 than it is wide is centred, lest a float32 round it."""
 
-PIECE = 5_000
-"""Rows that are turned into numbers at once."""
+ENCODED_ROWS = 5_000
+"""Rows that are turned into numbers at once: indicators of text columns are wide, and doubles."""
 
 MEDIAN_ROWS = 2_000
 """Rows that the medians which fill gaps are taken from."""
@@ -90,7 +90,7 @@ class Numbers:
     def transform(self, rows: Any) -> NDArray:
         """Return the rows as numbers, a piece at a time: encoded ones take far more memory."""
         numbers = np.empty((count(rows), len(self._offset)), np.float32)
-        for piece in gen_batches(len(numbers), PIECE):
+        for piece in gen_batches(len(numbers), ENCODED_ROWS):
             numbers[piece] = self._transform(take(rows, piece))
         return numbers
 

@@ -7,7 +7,7 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -52,7 +52,7 @@ class TrainingData:
     digest: str
     source: str
     holdout: tuple[pd.DataFrame, pd.Series] | None = None
-    findings: tuple[str, ...] = field(default=())
+    findings: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[Column, ...]:

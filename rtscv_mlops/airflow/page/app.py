@@ -26,7 +26,7 @@ from rtscv_mlops.airflow.page.airflow_runs import (
 from rtscv_mlops.airflow.page.decision import Form, Rights, decide
 from rtscv_mlops.airflow.page.gather import Gatherer
 from rtscv_mlops.airflow.page.security import GetUserDep
-from rtscv_mlops.airflow.page.words import window_label
+from rtscv_mlops.airflow.page.words import LONG, window_label
 from rtscv_mlops.config import Monitor, read_monitors
 from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.review import number, percent, plain
@@ -216,7 +216,7 @@ def _root(request: Request) -> str:
 
 
 def _message(request: Request, sentence: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    lines = [plain(line, views.LONG) for line in sentence.splitlines()[:20]]
+    lines = [plain(line, LONG) for line in sentence.splitlines()[:20]]
     return _page(request, "message.html", status, lines=lines)
 
 

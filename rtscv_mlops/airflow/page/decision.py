@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rtscv_mlops.airflow.page.words import moment_label
+from rtscv_mlops.airflow.page.words import LONG, moment_label
 from rtscv_mlops.review import ReviewStatus, plain
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rtscv_mlops.pipeline.overview import WindowPage
     from rtscv_mlops.registry import VersionSummary
 
-LONG = 1_500
 MADE_NONE = "There is nothing to decide: this window made no challenger."
 NOT_OFFERED = "Its window is still being worked on, so version {} is not offered yet."
 CHANGED = (

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from rtscv_mlops.pipeline.overview import WindowPoint
 
 MOST_WINDOWS = 60
+# In a box of 960 by 176, which the template lays out by the same numbers.
 WIDTH, LEFT, RIGHT = 960.0, 62.0, 8.0
 TOP, FLOOR = 10.0, 116.0
 DRIFT_TOP, DRIFT_FLOOR = 130.0, 152.0
-HEIGHT = 176.0
 WIDEST_SLOT = 62.0
 SHORTEST_BAR = 2.5
 SCALES = (0.04, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)

@@ -13,6 +13,7 @@ from rtscv_mlops.airflow.page.decision import Decision
 from rtscv_mlops.airflow.page.timeline import Timeline, draw
 from rtscv_mlops.airflow.page.words import (
     DRIFT,
+    LONG,
     QUIET,
     RUNNING,
     UNASSESSED,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from rtscv_mlops.pipeline.overview import MonitorSummary, WindowPage
     from rtscv_mlops.registry import History
 
-LONG = 1_500
 MOST_RECORDS = 20
 FIRST_CLASSES = 10
 URGENCY = (UNKNOWNS, UNASSESSED, DRIFT, RUNNING, QUIET)

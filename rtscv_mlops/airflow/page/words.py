@@ -27,6 +27,8 @@ TITLES = {
     "unknowns_and_drift": "Unknowns and drift",
 }
 NO_TIME = "at an unknown time"
+LONG = 1_500
+"""Characters of a sentence that somebody else wrote."""
 
 
 @dataclass(frozen=True, slots=True)
