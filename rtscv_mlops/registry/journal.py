@@ -20,9 +20,11 @@ from pathlib import Path
 from rtscv_mlops.errors import ReviewError, ServiceError
 from rtscv_mlops.registry.ledger import Ledger
 from rtscv_mlops.registry.window_run import WindowRun
+from rtscv_mlops.review import ReviewStatus
 
-APPROVED, REJECTED = "approved", "rejected"
-SUPERSEDED, EXPIRED, BLOCKED, STALE = "superseded", "expired", "blocked", "stale"
+APPROVED, REJECTED = ReviewStatus.APPROVED.value, ReviewStatus.REJECTED.value
+SUPERSEDED, EXPIRED = ReviewStatus.SUPERSEDED.value, ReviewStatus.EXPIRED.value
+BLOCKED, STALE = ReviewStatus.BLOCKED.value, ReviewStatus.STALE.value
 OUTCOMES = (APPROVED, REJECTED, SUPERSEDED, EXPIRED, BLOCKED, STALE)
 PROMOTED, ROLLED_BACK = "promoted", "rolled_back"
 MOVES = (PROMOTED, ROLLED_BACK)

@@ -33,7 +33,7 @@ from rtscv_mlops.registry.columns import METADATA
 from rtscv_mlops.registry.connection import Check, asking, unchecked
 from rtscv_mlops.registry.files import Manifest, fetched, list_files
 from rtscv_mlops.registry.ledger import create_once
-from rtscv_mlops.registry.trust import choose_serialization
+from rtscv_mlops.registry.trust import ADAPTERS, choose_serialization
 
 MODEL_NAME = "model"
 MANIFEST_FILE = "model_manifest.json"
@@ -220,8 +220,8 @@ def _homes() -> Mapping[str, list[str]]:
 TRIAL = f"""
 import gc, json, sys
 gc.set_threshold{SELDOM}
-adapters = ["sklearn.externals.array_api_compat." + name for name in ("cupy", "dask", "torch")]
-sys.modules.update(dict.fromkeys(adapters))  # as in registry.trust: skops would load them all
+adapters = {ADAPTERS}
+sys.modules.update(dict.fromkeys(adapters))  # skops would load them all
 try:
     import skops.io
 except ImportError:

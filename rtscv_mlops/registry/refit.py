@@ -29,7 +29,9 @@ def as_estimator(champion: Champion, fit: str | None = None) -> Any:
     """
     from sklearn.base import clone
 
+    from rtscv_mlops.rectify.base import last_step
     from rtscv_mlops.rectify.factory import FactoryClassifier, find_factory
+    from rtscv_mlops.rectify.network import is_network
 
     if fit is not None:
         find_factory(fit)
@@ -42,15 +44,9 @@ def as_estimator(champion: Champion, fit: str | None = None) -> Any:
             "needs an estimator with get_params, or a `fit` factory in model.fit.",
             code="cannot_clone",
         ) from error
-    if _is_network(estimator):
+    if is_network(last_step(estimator)):
         _check_growth(champion, estimator)
     return estimator
-
-
-def _is_network(estimator: Any) -> bool:
-    """Tell whether the learner is a skorch network."""
-    learner = estimator[-1] if is_pipeline(estimator) else estimator
-    return any(base.__module__.startswith("skorch.") for base in type(learner).__mro__)
 
 
 def _check_growth(champion: Champion, network: Any) -> None:

@@ -17,6 +17,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
 from rtscv_mlops.errors import ModelError, TrainingDataError
 from rtscv_mlops.registry import training
@@ -26,9 +27,9 @@ from rtscv_mlops.registry.connection import Check, asking, is_absent, unchecked
 from rtscv_mlops.registry.files import file_digest
 from rtscv_mlops.registry.ledger import create_once
 from rtscv_mlops.registry.models import SavedModel, signature_of, store_model
+from rtscv_mlops.registry.window_run import DIGEST_LIMIT
 
 EXAMPLE_ROWS = 5
-DIGEST_LENGTH = 36  # MLflow stores no more of a dataset's digest.
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,14 +237,14 @@ def _log_data(
     described = training.described(data.table)
     dataset = Dataset(
         name=context,
-        digest=digest[:DIGEST_LENGTH],
+        digest=digest[:DIGEST_LIMIT],
         # Of all kinds of source, MLflow follows an address on a run by this one only.
         source_type="local",
         source=json.dumps({"uri": f"runs:/{run_id}/{training.data_path(context, digest)}"}),
         schema=described["schema"],
         profile=described["profile"],
     )
-    noted = {training.CONTEXT: context, training.SHA256: digest, training.LABEL: data.label}
+    noted = {MLFLOW_DATASET_CONTEXT: context, training.SHA256: digest, training.LABEL: data.label}
     tags = [InputTag(key, value) for key, value in noted.items()]
     check()
     client.log_inputs(run_id, [DatasetInput(dataset, tags)])

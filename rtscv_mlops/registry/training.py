@@ -20,6 +20,7 @@ from mlflow.data.pandas_dataset import from_pandas
 from mlflow.entities import Dataset, DatasetInput
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 from pyarrow.lib import ArrowException
 
 from rtscv_mlops.errors import ServiceError, TrainingDataError
@@ -29,13 +30,13 @@ from rtscv_mlops.registry.columns import columns_of
 from rtscv_mlops.registry.connection import asking, is_absent
 from rtscv_mlops.registry.files import file_digest
 from rtscv_mlops.registry.labels import USE_REFERENCE, find_label, split_labels
+from rtscv_mlops.registry.window_run import DIGEST_LIMIT
 from rtscv_mlops.window import Column
 
-CONTEXT = "mlflow.data.context"
 TRAINING, EVALUATION = "training", "evaluation"
 SHA256 = "rtscv.sha256"
 LABEL = "rtscv.label"
-"""Tags of a dataset input: by MLflow, and by `log_champion`."""
+"""Tags of a dataset input that `log_champion` adds to MLflow's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def _datasets(client: MlflowClient, champion: Champion) -> dict[str, DatasetInpu
     with asking(f"read the run of {champion}"):
         inputs = client.get_run(champion.run_id).inputs
     given = inputs.dataset_inputs if inputs else []
-    return {_tags(one).get(CONTEXT, ""): one for one in reversed(given)}
+    return {_tags(one).get(MLFLOW_DATASET_CONTEXT, ""): one for one in reversed(given)}
 
 
 def _tags(given: DatasetInput) -> dict[str, str]:
@@ -154,7 +155,7 @@ def _source(given: DatasetInput, champion: Champion) -> Dataset:
     named, dataset = _tags(given), given.dataset
     if SHA256 not in named:
         return dataset
-    address = f"runs:/{champion.run_id}/{data_path(named[CONTEXT], named[SHA256])}"
+    address = f"runs:/{champion.run_id}/{data_path(named[MLFLOW_DATASET_CONTEXT], named[SHA256])}"
     return Dataset(dataset.name, dataset.digest, "local", json.dumps({"uri": address}))
 
 
@@ -263,7 +264,7 @@ def _compare(dataset: Dataset, frame: pd.DataFrame, digest: str, what: str) -> t
     if noted is not None and noted != len(frame):
         raise _changed(what, f"it has {len(frame)} rows, not {noted}")
     again = _digest(frame)
-    if dataset.digest in {again, digest, digest[:36]}:
+    if dataset.digest in {again, digest, digest[:DIGEST_LIMIT]}:
         return ()
     same_schema = dataset.schema == described(frame)["schema"]
     if same_schema and len(dataset.digest) == len(again):

@@ -34,9 +34,10 @@ from rtscv_mlops.registry.journal import (
 )
 from rtscv_mlops.registry.ledger import Ledger, create_once, open_ledger, repeat
 from rtscv_mlops.registry.runs import moment
+from rtscv_mlops.review import ReviewStatus
 
 CHALLENGER = "challenger"
-PENDING = "pending"
+PENDING = ReviewStatus.PENDING.value
 OURSELVES = "rtscv-mlops"
 PAGE = 1000
 TAG_LIMIT = 5000

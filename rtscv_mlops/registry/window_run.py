@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 TAG_LIMIT = 5000
 BATCH = 100
 DIGEST_LIMIT = 36
+"""Characters that MLflow keeps of a dataset's digest."""
 SCHEMA_LIMIT = 1_000_000
 TAKEN_OVER = "taken_over"
 KINDS = {"i": "long", "u": "long", "f": "double", "b": "boolean", "M": "datetime"}
@@ -140,7 +141,6 @@ class WindowRun:
         self.check_attempt()
         dataset = Dataset(
             name=safe_name(name),
-            # MLflow keeps 36 characters of a digest.
             digest=digest[:DIGEST_LIMIT],
             source_type="rtscv",
             source=json.dumps({"uri": source}),
