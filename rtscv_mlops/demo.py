@@ -97,7 +97,7 @@ def make_days(first: datetime = MONDAY) -> Iterator[Day]:
     """Make a fortnight of traffic from digits that the champion was not fitted on."""
     images, digits = load_digits(return_X_y=True)
     rng = np.random.default_rng(0)
-    known, hidden = _unseen(digits)
+    _, known, hidden = _deal(digits)
     for number, share in enumerate(SHARES):
         n_hidden = round(share * DAY_ROWS)
         rows = np.concatenate(
@@ -117,18 +117,18 @@ def make_days(first: datetime = MONDAY) -> Iterator[Day]:
         yield Day(Interval(start, start + timedelta(days=1)), frame, digits[rows], story)
 
 
-def _unseen(digits: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the places of known digits beyond the training rows, and of hidden digits."""
+def _deal(digits: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return the places of what is taught, of known digits beyond that, and of hidden digits."""
     order = np.random.default_rng(7).permutation(len(digits))
     is_hidden = np.isin(digits[order], HIDDEN)
-    return order[~is_hidden][TRAINING_ROWS:], order[is_hidden]
+    known = order[~is_hidden]
+    return known[:TRAINING_ROWS], known[TRAINING_ROWS:], order[is_hidden]
 
 
 def training_rows() -> tuple[pd.DataFrame, NDArray[Any]]:
     """Return what the champion is taught."""
     images, digits = load_digits(return_X_y=True)
-    order = np.random.default_rng(7).permutation(len(digits))
-    taught = order[~np.isin(digits[order], HIDDEN)][:TRAINING_ROWS]
+    taught, _, _ = _deal(digits)
     return as_frame(images[taught]), digits[taught]
 
 
@@ -206,14 +206,15 @@ def _table(days: list[Day], outcomes: list[pipeline.Outcome]) -> "Table":
             f"{day.interval}",
             day.story,
             facts.verdict,
-            _estimate(facts),
+            estimate(facts),
             percent(day.true_share),
             outcome.version or "",
         )
     return table
 
 
-def _estimate(facts: WindowFacts) -> str:
+def estimate(facts: WindowFacts) -> str:
+    """Write the estimated share of unknowns with its interval."""
     if not facts.detected or facts.unknown_rate_interval is None:
         return "none"
     return rate(facts.unknown_rate, facts.unknown_rate_interval).removeprefix("about ")

@@ -21,6 +21,7 @@ from examples.intrusion.tables import (
     tabulate_types,
 )
 from examples.intrusion.traffic import KEY, Day, Traffic, load_traffic, make_days
+from examples.stories import say
 from rtscv_mlops import pipeline
 from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.process import prepare_process
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
     console = console or Console()
     traffic = load_traffic(asked.training_rows)
     days = list(make_days(traffic, asked.rows_a_day))
-    _say(
+    say(
         console,
         f"A model of {len(traffic.known_types)} types of traffic serves, {_taught(asked, traffic)}"
         f". {sum(len(day.rows) for day in days):,} rows follow in two weeks, with "
@@ -52,9 +53,9 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
     for table in (tabulate_days(story), tabulate_types(types), tabulate_known(known)):
         console.print(table)
     for sentence in summarise(story, types):
-        _say(console, sentence)
+        say(console, sentence)
     picture = draw_fortnight(story, types, asked.folder / "fortnight.png")
-    _say(console, f"Picture: {picture}")
+    say(console, f"Picture: {picture}")
     _tell_what_next(story, asked.folder.resolve(), console)
     return story
 
@@ -93,21 +94,17 @@ def _tell_what_next(story: Story, folder: Path, console: Console) -> None:
     page = pipeline.save_report(story.monitor, shown.run_id, folder)
     for one in pipeline.list_challengers(story.monitor):
         if one.review == ReviewStatus.PENDING:
-            _say(console, f"Version {one.version} waits: rtscv-mlops review show {file}")
+            say(console, f"Version {one.version} waits: rtscv-mlops review show {file}")
             for word, command in (("yes", "approve"), ("no", "reject")):
-                _say(
+                say(
                     console,
                     f"  {word}: rtscv-mlops review {command} {file} --version {one.version} "
                     "--reason …",
                 )
     if shown.facts.blocked:
-        _say(console, f"Version {shown.version} is blocked: {shown.facts.blocked}")
-    _say(console, f"Report of {shown.day.interval}: {page}")
-    _say(console, f"MLflow: mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db")
-
-
-def _say(console: Console, words: str) -> None:
-    console.print(words, highlight=False, markup=False, soft_wrap=True)
+        say(console, f"Version {shown.version} is blocked: {shown.facts.blocked}")
+    say(console, f"Report of {shown.day.interval}: {page}")
+    say(console, f"MLflow: mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from examples.intrusion.story import BASELINE_DAYS, Judged, Story
 from examples.intrusion.traffic import KEY, LABEL, Traffic
-from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.review import percent, rate
+from rtscv_mlops.demo import estimate
+from rtscv_mlops.review import percent
 
 WORST_KNOWN = 6
 """Known types that the last table shows."""
@@ -159,13 +159,6 @@ def summarise(story: Story, types: pd.DataFrame) -> list[str]:
             f"most often to {one['like']}; the champion calls it {one['called']}."
         )
     return sentences
-
-
-def estimate(facts: WindowFacts) -> str:
-    """Write the estimated share of unknowns with its interval."""
-    if not facts.detected or facts.unknown_rate_interval is None:
-        return "none"
-    return rate(facts.unknown_rate, facts.unknown_rate_interval).removeprefix("about ")
 
 
 def shown_last(story: Story) -> Judged:
