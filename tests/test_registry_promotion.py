@@ -8,8 +8,10 @@ from multiprocessing import get_context
 
 import pytest
 
-from rtscv_mlops.errors import ReviewError, ServiceError
+from rtscv_mlops.config import ModelSettings
+from rtscv_mlops.errors import NotAssessed, ReviewError, ServiceError
 from rtscv_mlops.registry import promotion, tags
+from rtscv_mlops.registry.champion import find_champion
 from rtscv_mlops.registry.ledger import open_ledger
 from rtscv_mlops.registry.promotion import history, promote, record_decision, roll_back
 from rtscv_mlops.registry.runs import WindowRun, open_run
@@ -163,6 +165,18 @@ def test_no_champion_is_named(client):
 
     with pytest.raises(ReviewError, match="'letters' has no champion"):
         decide(client, version)
+
+
+def test_nobody_is_told_to_promote_what_waits(client):
+    """A misspelt alias is answered with the aliases there are, a missing one without naming the
+    newest version, which waits for review."""
+    offer(client, 5)
+
+    with pytest.raises(NotAssessed, match=r"It has 'champion' \(version 1\): name the"):
+        find_champion(client, ModelSettings(name=MODEL, alias="chmapion"))
+    client.delete_registered_model_alias(MODEL, "champion")
+    with pytest.raises(NotAssessed, match="serves: .*'letters', 'champion', '<version>'"):
+        find_champion(client, ModelSettings(name=MODEL))
 
 
 def test_what_is_not_open_cannot_be_approved(client):

@@ -18,7 +18,7 @@ from examples.stories import Champion, Window, make_window
 from rtscv_mlops.errors import InputError
 
 SIDE = 32
-TAUGHT, HELD_OUT, WINDOW = 3_000, 500, 600
+TAUGHT, HELD_OUT, WINDOW = 6_000, 1_000, 1_000
 """Photographs: to teach, to compare champion and challenger on, and in each window."""
 SHARE = 0.15
 """House numbers in a window that has some."""

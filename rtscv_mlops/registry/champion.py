@@ -20,9 +20,10 @@ from rtscv_mlops.config import ModelSettings
 from rtscv_mlops.errors import ModelError, NotAssessed
 from rtscv_mlops.registry import tags
 from rtscv_mlops.registry.columns import as_tensor, check_same, model_columns, noted
-from rtscv_mlops.registry.connection import asking, is_absent
+from rtscv_mlops.registry.connection import asking, is_absent, public_address
 from rtscv_mlops.registry.files import fetched, list_files
 from rtscv_mlops.registry.trust import PICKLE_RISK, check_loadable, load_skops
+from rtscv_mlops.registry.versions import CHALLENGER
 from rtscv_mlops.window import Column
 
 SUPPORTED = ("sklearn", "xgboost", "lightgbm")
@@ -124,7 +125,8 @@ def find_champion(client: MlflowClient, settings: ModelSettings) -> ModelVersion
         return client.get_model_version_by_alias(settings.name, settings.alias)
     except MlflowException as error:
         if settings.alias not in registered.aliases:
-            raise NotAssessed("no_champion", _how_to_set_alias(registered, settings)) from error
+            how = _how_to_set_alias(client, registered, settings)
+            raise NotAssessed("no_champion", how) from error
         with asking(f"find the {settings.alias} of {settings.name!r}"):
             raise
 
@@ -152,13 +154,28 @@ def _find_model(client: MlflowClient, name: str) -> RegisteredModel:
         ) from error
 
 
-def _how_to_set_alias(registered: RegisteredModel, settings: ModelSettings) -> str:
-    versions = [int(version.version) for version in registered.latest_versions]
-    newest = str(max(versions)) if versions else "<version>"
-    call = f"set_registered_model_alias({settings.name!r}, {settings.alias!r}, {newest!r})"
-    return (
+def _how_to_set_alias(
+    client: MlflowClient, registered: RegisteredModel, settings: ModelSettings
+) -> str:
+    """Say which aliases there are, or how to set one; never to a version that waits for review."""
+    absent = (
         f"Model {settings.name!r} has no version with the alias {settings.alias!r}, so there is "
-        f'nothing to monitor. Set it: python -c "import mlflow; mlflow.MlflowClient().{call}"'
+        "nothing to monitor."
+    )
+    others = [
+        f"{alias!r} (version {version})"
+        for alias, version in sorted(registered.aliases.items())
+        if alias != CHALLENGER
+    ]
+    if others:
+        return f"{absent} It has {', '.join(others)}: name the one that serves in model.alias."
+    versions = [one for one in registered.latest_versions if tags.KIND not in one.tags]
+    newest = max((int(one.version) for one in versions), default=None)
+    which = repr(str(newest)) if newest else "'<version>'"
+    call = f"set_registered_model_alias({settings.name!r}, {settings.alias!r}, {which})"
+    return (
+        f"{absent} Set it to the version that serves: "
+        f'python -c "import mlflow; mlflow.MlflowClient({public_address(client)!r}).{call}"'
     )
 
 

@@ -202,7 +202,7 @@ def is_open(client: MlflowClient) -> bool:
     """Tell whether a server answers somebody who shows no credentials."""
     if not _is_served(client):
         return False
-    address = f"{_root(client)}/api/2.0/mlflow/experiments/search"
+    address = f"{public_address(client)}/api/2.0/mlflow/experiments/search"
     try:
         answer = requests.post(address, json={"max_results": 1}, timeout=10, allow_redirects=False)
     except requests.RequestException:
@@ -215,7 +215,8 @@ def server_version(client: MlflowClient) -> str:
     if not _is_served(client):
         return ""
     try:
-        answer = requests.get(f"{_root(client)}/version", timeout=10, allow_redirects=False)
+        page = f"{public_address(client)}/version"
+        answer = requests.get(page, timeout=10, allow_redirects=False)
     except requests.RequestException:
         return ""
     told = answer.text.strip()
@@ -228,7 +229,7 @@ def links(
     """Return web addresses of a run and a version; none where MLflow is a bare database."""
     if not _is_served(client):
         return {}
-    root = _root(client)
+    root = public_address(client)
     experiment = client.get_run(run_id).info.experiment_id
     page = f"{root}/#/experiments/{experiment}/runs/{run_id}"
     found = {"Run": page, "Report": f"{page}/artifacts/report.html"}
@@ -237,7 +238,7 @@ def links(
     return found
 
 
-def _root(client: MlflowClient) -> str:
+def public_address(client: MlflowClient) -> str:
     """Return a server's address as anybody may see it."""
     return _without_login(client.tracking_uri).rstrip("/")
 

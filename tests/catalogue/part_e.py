@@ -82,7 +82,7 @@ MISSPELT = {"name": "mixd"}
 def no_champion(bench):
     bench.log_champion(GaussianNB(), *numbers(), alias=None)
     bench.put(traffic())
-    bench.refused("no_champion", r"Set it: python -c .*set_registered_model_alias\('.*', '1'\)")
+    bench.refused("no_champion", r"Set it .*: python -c .*set_registered_model_alias\('.*', '1'\)")
 
 
 def meanwhile(bench: Bench, act: Any) -> None:
