@@ -175,7 +175,7 @@ def test_nobody_is_told_to_promote_what_waits(client):
     with pytest.raises(NotAssessed, match=r"It has 'champion' \(version 1\): name the"):
         find_champion(client, ModelSettings(name=MODEL, alias="chmapion"))
     client.delete_registered_model_alias(MODEL, "champion")
-    with pytest.raises(NotAssessed, match="serves: .*'letters', 'champion', '<version>'"):
+    with pytest.raises(NotAssessed, match=r"serves: .*'letters', 'champion', '<version>'"):
         find_champion(client, ModelSettings(name=MODEL))
 
 
