@@ -3,7 +3,7 @@
 Knows names, defaults and limits; knows nothing of the worlds that the settings point at.
 """
 
-from rtscv_mlops.config.loading import load_monitor, load_monitors, monitor_files, read_monitors
+from rtscv_mlops.config.loading import load_monitor, monitor_files, read_monitors
 from rtscv_mlops.config.published import SCHEMA_FILE, monitor_schema, schema_text
 from rtscv_mlops.config.schedule import AirflowSettings, ResourceSettings
 from rtscv_mlops.config.settings import (
@@ -52,7 +52,6 @@ __all__ = [
     "SourceSettings",
     "TableSettings",
     "load_monitor",
-    "load_monitors",
     "monitor_files",
     "monitor_schema",
     "monitor_template",

@@ -38,17 +38,11 @@ def load_monitor(path: Path) -> Monitor:
     return _anchored(monitor, folder).model_copy(update={"name": monitor.name or _safe(path.stem)})
 
 
-def load_monitors(folder: Path) -> dict[Path, Monitor]:
-    """Read every `.yaml` and `.yml` file of a folder; no two may do the same."""
-    found = read_monitors(folder)
-    errors = [str(one) for one in found.values() if isinstance(one, ConfigError)]
-    if errors:
-        raise ConfigError("\n".join(errors))
-    return {path: one for path, one in found.items() if isinstance(one, Monitor)}
-
-
 def read_monitors(folder: Path) -> dict[Path, Monitor | ConfigError]:
-    """Read every `.yaml` and `.yml` file of a folder; one that cannot be used stops no other."""
+    """Read every `.yaml` and `.yml` file of a folder; one that cannot be used stops no other.
+
+    No two may do the same: the second of them cannot be used.
+    """
     if not folder.is_dir():
         raise ConfigError(f"{folder} is no folder, so no monitor can be read from it.")
     found: dict[Path, Monitor | ConfigError] = {}

@@ -11,12 +11,6 @@ import numpy as np
 import pandas as pd
 from mlflow.models import Model, ModelSignature
 from mlflow.types import DataType, Schema
-from pandas.api.types import (
-    is_bool_dtype,
-    is_datetime64_any_dtype,
-    is_float_dtype,
-    is_integer_dtype,
-)
 
 from rtscv_mlops.config import ModelSettings
 from rtscv_mlops.errors import ModelError
@@ -141,18 +135,3 @@ def as_tensor(frame: pd.DataFrame, signature: ModelSignature | None) -> Any:
     dtype = object if spec.type.kind in "OUS" else spec.type
     array = np.require(frame.to_numpy(dtype=dtype), requirements="W")
     return array.reshape(-1, *spec.shape[1:])
-
-
-def columns_of(frame: pd.DataFrame) -> tuple[Column, ...]:
-    """Return the columns of a table, with the kinds that its types mean."""
-    return tuple(Column(str(name), _kind_of(dtype)) for name, dtype in frame.dtypes.items())
-
-
-def _kind_of(dtype: Any) -> Any:
-    tests = {
-        "boolean": is_bool_dtype,
-        "integer": is_integer_dtype,
-        "float": is_float_dtype,
-        "datetime": is_datetime64_any_dtype,
-    }
-    return next((kind for kind, holds in tests.items() if holds(dtype)), "text")

@@ -26,12 +26,10 @@ from pyarrow.lib import ArrowException
 from rtscv_mlops.errors import ServiceError, TrainingDataError
 from rtscv_mlops.registry import tags
 from rtscv_mlops.registry.champion import Champion
-from rtscv_mlops.registry.columns import columns_of
 from rtscv_mlops.registry.connection import asking, is_absent
 from rtscv_mlops.registry.files import file_digest
 from rtscv_mlops.registry.labels import USE_REFERENCE, find_label, split_labels
 from rtscv_mlops.registry.window_run import DIGEST_LIMIT
-from rtscv_mlops.window import Column
 
 TRAINING, EVALUATION = "training", "evaluation"
 SHA256 = "rtscv.sha256"
@@ -54,11 +52,6 @@ class TrainingData:
     source: str
     holdout: tuple[pd.DataFrame, pd.Series] | None = None
     findings: tuple[str, ...] = ()
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """Return the columns with the kinds they have here; a champion may not say them."""
-        return columns_of(self.features)
 
 
 def load_training_data(client: MlflowClient, champion: Champion) -> TrainingData:

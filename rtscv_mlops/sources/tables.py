@@ -24,25 +24,18 @@ EVERYTHING = 2**62
 
 
 class Reference(NamedTuple):
-    """Training data, or a uniform sample of it; `rows` and `digest` are of all rows."""
+    """Training data, in an order of its own, and a digest that no order changes."""
 
     features: pd.DataFrame
     labels: pd.Series
-    rows: int
     digest: str
     findings: tuple[str, ...]
 
 
-def read_reference(
-    settings: ReferenceSettings,
-    columns: Sequence[Column],
-    *,
-    max_rows: int | None = None,
-    seed: int = 0,
-) -> Reference:
+def read_reference(settings: ReferenceSettings, columns: Sequence[Column]) -> Reference:
     """Read training data; another digest than the expected one is an error."""
     fields = [*feature_fields(columns, settings.label), Field(LABEL, settings.label)]
-    reader = Reader(settings, fields, Sketch(max_rows or EVERYTHING, seed))
+    reader = Reader(settings, fields, Sketch(EVERYTHING, 0))
     with _as_training_data():
         reader.read()
     sketch = reader.sketch
@@ -59,7 +52,7 @@ def read_reference(
             f"{count(int(labels.isna().sum()), 'training row')}. Label or remove them.",
             code="labels_missing",
         )
-    return Reference(features, labels, sketch.rows, sketch.digest(), tuple(reader.findings))
+    return Reference(features, labels, sketch.digest(), tuple(reader.findings))
 
 
 def read_labels(settings: LabelSettings, keys: pd.Series) -> pd.Series:

@@ -11,7 +11,7 @@ from mlflow.tracking import MlflowClient
 from sklearn.naive_bayes import GaussianNB
 
 from rtscv_mlops import registry, report
-from rtscv_mlops.config import load_monitor, load_monitors
+from rtscv_mlops.config import load_monitor, read_monitors
 from rtscv_mlops.errors import ConfigError, ReviewError, ServiceError
 from rtscv_mlops.pipeline import promote_challenger, review_challenger, run_window
 from rtscv_mlops.registry import (
@@ -201,7 +201,7 @@ def two_monitors_of_one_source(bench):
         write_monitor(bench.folder, with_lines(), name)
     says = r"one\.yaml and .*two\.yaml have the same model and source.* Change or remove one"
     with error_of(ConfigError, "bad_config", says):
-        load_monitors(bench.folder)
+        raise read_monitors(bench.folder)[bench.folder / "two.yaml"]
 
 
 @PART.row(110, "settings-changed-between-tries")
