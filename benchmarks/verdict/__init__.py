@@ -1,1 +1,1 @@
-"""Can the verdict be trusted? Five measurements on real data; see `__main__`."""
+"""Can the verdict be trusted? Measurements on real data; see `__main__`."""
