@@ -3,7 +3,8 @@
 import pytest
 
 from rtscv_mlops.config import load_monitor
-from rtscv_mlops.pipeline import review_challenger
+from rtscv_mlops.errors import ModelError
+from rtscv_mlops.pipeline import review_challenger, run
 from rtscv_mlops.pipeline.alerting import _review_was_told
 from rtscv_mlops.registry import find_runs
 from tests.deployments import MOVED, NEW, deployed, webhook
@@ -113,6 +114,25 @@ def test_an_open_review_is_announced_once(tmp_path, receiver):
     assert _review_was_told(client, model, runs)
     review_challenger(monitor, found.version, approve=False, reviewer="ada", reason="no figs")
     assert not _review_was_told(client, model, runs)
+
+
+def test_a_challenger_that_works_at_last_is_told(tmp_path, receiver, monkeypatch):
+    """The same run may fail late, be told of, and succeed: what the window holds is told then."""
+    address, received, _ = receiver
+    deployment = deployed(tmp_path)
+    monitor = alerting(deployment, address)
+
+    def fail(*_):
+        raise ModelError("No module named 'team_net'.", code="challenger_unusable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "register_challenger", fail)
+        for _ in range(2):
+            deployment.run(NEW, monitor)
+    deployment.run(NEW, monitor)
+
+    told = [message["verdict"] for message in received]
+    assert told == ["not_assessed:challenger_unusable", "unknowns"]
 
 
 def test_a_window_that_is_judged_at_last_is_told_again(tmp_path, receiver):

@@ -19,7 +19,7 @@ from rtscv_mlops.alerts import (
     was_delivered,
 )
 from rtscv_mlops.config import Monitor
-from rtscv_mlops.facts import WindowFacts
+from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
 from rtscv_mlops.registry import MlflowClient, RunSummary, WindowRun, tags
 from rtscv_mlops.review import ReviewStatus
 
@@ -47,6 +47,8 @@ def raise_alert(
 ) -> AlertDecision:
     """Tell somebody where the rule says so, once for a window."""
     model, now = monitor.model.name, datetime.now(UTC)
+    if facts.assessed and run.tags().get(tags.ALERTED, "").startswith(NOT_ASSESSED):
+        run.drop_tags(tags.OF_ALERTS)  # The window failed late, and what it holds is news.
     runs = registry.find_runs(client, model, monitor=monitor.name)
     history = [_past(one) for one in runs if one.run_id != run.run_id or one.alert]
     told = _review_was_told(client, model, [one for one in runs if one.run_id != run.run_id])
@@ -111,7 +113,8 @@ def _send(
         links.pop("Report", None)  # Where nothing was judged there is none.
     sent = send_alert(make_alert(facts, decision, links), monitor.alert, channels)
     if was_delivered(sent):
-        run.set_tags({tags.ALERT: datetime.now(UTC).isoformat()})
+        told = {tags.ALERT: datetime.now(UTC).isoformat(), tags.ALERTED: facts.verdict}
+        run.set_tags(told)
     # Last, since it opens the next attempt: who makes that one must see that this was delivered.
     run.write_json(TRIES, [*tried, [asdict(delivery) for delivery in sent]])
     return AlertDecision(True, f"{decision.why} {told_by(sent)}")

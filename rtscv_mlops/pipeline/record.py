@@ -47,7 +47,7 @@ def open_window_run(
         again = WindowRun(client, unassessed[0].run_id)
         again.set_tags({tags.KEY: facts.key})
         # Who heard that the window could not be judged has not heard what it holds.
-        again.drop_tags((tags.ALERT, tags.ALERT_DUE))
+        again.drop_tags(tags.OF_ALERTS)
     before = [run for run in runs if is_assessed(run) and run.key != facts.key]
     named = {
         "mlflow.runName": f"{monitor.name} {interval}",

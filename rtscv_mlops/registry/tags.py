@@ -22,9 +22,11 @@ STATE = "rtscv.state"
 # Which try at a window writes to its run; an older one, however late it wakes up, must stop.
 ATTEMPT = "rtscv.attempt"
 ERROR = "rtscv.error"
-# When somebody was told of a window, and why somebody was to be told.
+# When somebody was told of a window, why somebody was to be told, and of which verdict.
 ALERT = "rtscv.alert"
 ALERT_DUE = "rtscv.alert_due"
+ALERTED = "rtscv.alerted"
+OF_ALERTS = (ALERT, ALERT_DUE, ALERTED)
 BASELINE = "rtscv.baseline"
 RERUN_OF = "rtscv.rerun_of"
 REPORT_SHA256 = "rtscv.report_sha256"
