@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from skorch import NeuralNetClassifier
-from skorch.callbacks import Callback
+from skorch.callbacks import Callback, LRScheduler
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import OneCycleLR
 
 EPOCHS = 8
 SEED = 0
@@ -46,16 +47,20 @@ class GrowOutput(Callback):
 
 
 def make_network(epochs: int = EPOCHS) -> NeuralNetClassifier:
-    """Return the network, not fitted yet."""
+    """Return the network, not fitted yet.
+
+    Its steps shrink towards the end of the training: where they do not, two fits on the same images
+    differ by up to 30 points in a class, and no challenger could be compared with its champion.
+    """
+    shrinking = LRScheduler(OneCycleLR, max_lr=0.01, total_steps=epochs + 1)
     return NeuralNetClassifier(
         SmallNetwork,
         criterion=nn.CrossEntropyLoss,
         optimizer=torch.optim.Adam,
-        lr=0.003,
         batch_size=64,
         max_epochs=epochs,
         iterator_train__shuffle=True,
         train_split=None,
-        callbacks=[GrowOutput()],
+        callbacks=[GrowOutput(), shrinking],
         verbose=0,
     )
