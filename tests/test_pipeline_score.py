@@ -10,7 +10,7 @@ from sklearn.svm import SVC
 from rtscv_mlops import log_champion
 from rtscv_mlops.config import load_monitor
 from rtscv_mlops.errors import ConfigError, NotAssessed, WindowError
-from rtscv_mlops.pipeline import purge_windows, score_window
+from rtscv_mlops.pipeline import check_monitor, purge_windows, score_window
 from rtscv_mlops.pipeline.record import read_facts
 from rtscv_mlops.window import Interval
 from tests.deployments import EMPTY, MODEL, NEW, QUIET, judged_copy, leaves
@@ -29,10 +29,10 @@ def write_labels(deployment, day, share=1.0):
     table.sample(frac=share, random_state=0).to_parquet(deployment.folder / "labels.parquet")
 
 
-def with_label_column(deployment):
+def with_label_column(deployment, named="kind"):
     """A monitor whose windows hold the truth themselves."""
     file = deployment.write_monitor()
-    file.write_text(file.read_text().replace("  key: leaf\n", "  key: leaf\n  label: kind\n"))
+    file.write_text(file.read_text().replace("  key: leaf\n", f"  key: leaf\n  label: {named}\n"))
     return file
 
 
@@ -98,6 +98,17 @@ def test_a_monitor_without_labels_is_told_how(deployment):
     """The sentence names the settings to write."""
     with pytest.raises(ConfigError, match=r"Set labels: .*or source.label"):
         score_window(deployment.monitor(), Interval.day(NEW))
+
+
+def test_a_misspelt_label_column_is_named(deployment):
+    """`check` warns of it, which a run does without; `score` names it."""
+    monitor = load_monitor(with_label_column(deployment, named="knid"))
+
+    found = [one.found for one in check_monitor(monitor) if one.state == "warning"]
+
+    assert any("no column 'knid', which source.label names" in each for each in found)
+    with pytest.raises(ConfigError, match=r"have no column 'knid', which source.label names"):
+        score_window(monitor, Interval.day(NEW))
 
 
 def test_labels_that_fit_no_row(deployment):

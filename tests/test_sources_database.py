@@ -195,6 +195,8 @@ def test_a_look_before_reading(database):
     source = SourceSettings(table="served", url_env="SERVED_URL", timestamp="served_at")
 
     assert peek(source, COLUMNS).first is None
+    (told,) = peek(source.model_copy(update={"label": "knid"}), COLUMNS).findings
+    assert "no column 'knid'" in told
     with database.begin() as connection:
         connection.execute(sa.text("CREATE INDEX by_time ON served (served_at)"))
     seen = peek(source, COLUMNS)

@@ -119,15 +119,25 @@ def _read(monitor: Monitor, interval: Interval, champion: Champion) -> Window:
     )
 
 
+def _labels_within(monitor: Monitor, window: Window) -> "pd.Series[str]":
+    """Return the labels that came with the rows themselves."""
+    if window.labels is not None:
+        return window.labels
+    if monitor.source.label is not None:
+        raise ConfigError(
+            f"The rows of window {window.interval} have no column {monitor.source.label!r}, which "
+            "source.label names. Correct it, or set labels: where they come from elsewhere."
+        )
+    raise ConfigError(
+        "The monitor does not say where true labels come from. Set labels: (with its key "
+        "and source.key), or source.label if the window holds them."
+    )
+
+
 def _true_labels(monitor: Monitor, window: Window) -> "pd.Series[str]":
     """Return the true label of each row that was looked at; missing where none arrived."""
     if monitor.labels is None:
-        if window.labels is None:
-            raise ConfigError(
-                "The monitor does not say where true labels come from. Set labels: (with its key "
-                "and source.key), or source.label if the window holds them."
-            )
-        truth = window.labels
+        truth = _labels_within(monitor, window)
     elif window.keys is None:
         raise ConfigError("Labels are joined by key: set source.key to the column that has it.")
     else:

@@ -3,7 +3,7 @@
 Knows footers, headers and catalogues; what would cost a pass over the data is left unknown.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -61,7 +61,8 @@ def peek(source: SourceSettings, columns: Sequence[Column] = ()) -> Peek:
         piece.fields(source_fields(source, columns))
         _check_times(piece, source)
         first, last = _indexed_bounds(relation, source)
-        return Peek(relation.name, relation.columns, first=first, last=last)
+        told = tuple(_absent_label(source, relation.columns))
+        return Peek(relation.name, relation.columns, first=first, last=last, findings=told)
 
 
 def _peek_files(source: SourceSettings, columns: Sequence[Column]) -> Peek:
@@ -76,10 +77,19 @@ def _peek_files(source: SourceSettings, columns: Sequence[Column]) -> Peek:
         columns={name: str(kind) for name, kind in newest.types.items()},
         files=tuple(file.path for file in found.files),
         size=sum(file.size for file in found.files),
-        findings=(*found.findings, *told),
+        findings=(*found.findings, *told, *_absent_label(source, newest.types)),
     )
     good = [file for file, fault in faults if fault is None]
     return _with_footers(seen, good, source) if good[0].format == "parquet" else seen
+
+
+def _absent_label(source: SourceSettings, names: Container[str]) -> Iterator[str]:
+    """A run does without labels, so that nobody would hear of a misspelt one until `score`."""
+    if source.label is not None and source.label not in names:
+        yield (
+            f"There is no column {shown(source.label)}, which source.label names. Correct it if it "
+            "is misspelt; without it `score` has no labels."
+        )
 
 
 def _some(files: Sequence[File]) -> Sequence[File]:
