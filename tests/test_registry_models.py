@@ -342,10 +342,11 @@ def test_the_process_gets_no_secrets(client, run_id, monkeypatch):
 
 
 def test_a_model_that_fails_afresh_is_unusable(client, run_id):
-    """What the process said last is in the message."""
+    """What the process said last is in the message, and what to do about a missing module."""
     saved = store_odd(client, run_id, lambda: __import__("no_such_package"))
 
-    with pytest.raises(ModelError, match="No module named 'no_such_package'") as caught:
+    said = r"No module named 'no_such_package'\. Install that module, or .* an absolute path"
+    with pytest.raises(ModelError, match=said) as caught:
         verify_version(client, saved.uri)
 
     assert caught.value.code == "challenger_unusable"

@@ -58,6 +58,7 @@ PASSED_ON = (  # what a fresh Python needs to start; no address, no credential
     "TMPDIR",
     "VIRTUAL_ENV",
 )
+MODULE_HINT = " Install that module, or name its folder in PYTHONPATH by an absolute path."
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +301,7 @@ def _try_model(uri: str, arguments: list[str], place: str, timeout: float) -> li
         ) from error
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise ModelError(f"{unusable}: {last}", code="challenger_unusable")
+        hint = MODULE_HINT if last.startswith(ModuleNotFoundError.__name__) else ""
+        raise ModelError(f"{unusable}: {last}.{hint}", code="challenger_unusable")
     answers: list[Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return answers
