@@ -27,7 +27,7 @@ from rtscv_mlops.assess import (
     project,
     sample_known,
 )
-from rtscv_mlops.config import CanarySettings, Monitor
+from rtscv_mlops.config import CanarySettings, Monitor, ReviewSettings
 from rtscv_mlops.errors import ModelError, RtscvError, WindowError
 from rtscv_mlops.facts import CanaryFacts, Comparison, Evidence, WindowFacts
 from rtscv_mlops.pipeline import canary
@@ -40,7 +40,7 @@ from rtscv_mlops.pipeline.oddities import (
     find_oddities,
     taught_fingerprints,
 )
-from rtscv_mlops.rectify import RTSCVClassifier
+from rtscv_mlops.rectify import Assessment, RTSCVClassifier
 from rtscv_mlops.rectify.base import last_step
 from rtscv_mlops.rectify.network import is_network
 from rtscv_mlops.review import blocked_because, too_few_because
@@ -130,11 +130,9 @@ def rectify(
         comparison = _compare(model, champion, estimator, training, window.sample, monitor)
     assessment = model.assessment_
     assert assessment is not None
-    planted, blind = None, ""
-    if monitor.canary is not None:
-        look = partial(_look_without, monitor, champion, estimator, training, baseline)
-        with _timed(seconds, "canary"):
-            planted, blind = _try_canary(monitor.canary, window, model, known, before, look)
+    look = partial(_look_without, monitor, champion, estimator, training, baseline)
+    with _timed(seconds, "canary"):
+        planted, blind = _try_canary(monitor.canary, window, model, known, before, look)
     taught = taught_fingerprints(known, window)
     hours = None if window.times is None else window.times.dt.floor("h")
     by_hour, by_origin = concentration(hours, unknown), concentration(window.origins, unknown)
@@ -148,20 +146,10 @@ def rectify(
         *noted,
         *(_repeatability(estimator, known, window.sample, monitor) if unknown.any() else ()),
     )
-    blocked = ""
-    if comparison is not None:
-        rule = monitor.review
-        blocked = too_few_because(int(unknown.sum()), rule.min_unknowns)
-        blocked = blocked or blocked_because(comparison, rule.max_class_loss)
     facts = facts.model_copy(
-        update={
-            "verdict": str(assessment.verdict),
-            "headline": str(assessment),
-            "p_value": assessment.p_value,
+        update=_judged(assessment)
+        | {
             "unknowns": int(unknown.sum()),
-            "unknown_rate": assessment.unknown_rate,
-            "unknown_rate_interval": assessment.unknown_rate_interval,
-            "known_false_rate": assessment.known_false_rate,
             "unknown_label": str(model.unknown_label_),
             "null": baseline.words,
             "reference_rows": len(known.labels),
@@ -171,16 +159,18 @@ def rectify(
             "unknown_hour_share": by_hour.share if by_hour else None,
             "unknown_origin_share": by_origin.share if by_origin else None,
             "canary": planted,
-            "blocked": blocked,
+            "blocked": _blocked(monitor.review, comparison, int(unknown.sum())),
             "findings": tuple(dict.fromkeys(findings)),
             "settings": _how(monitor, assessment.diagnostics),
             "timings": {name: round(value, 3) for name, value in seconds.items()},
         }
     )
-    reference = sample_known(known, monitor.drift.max_rows, monitor.rectify.seed)
+    reference = baseline.rows
+    if reference is None:
+        reference = sample_known(known, monitor.drift.max_rows, monitor.rectify.seed).features
     evidence = Evidence(
         window=window.sample[columns],
-        reference=(baseline.rows if baseline.rows is not None else reference.features)[columns],
+        reference=reference[columns],
         unknown=unknown,
         window_scores=model.window_scores_,
         known_scores=model.known_scores_,
@@ -189,6 +179,26 @@ def rectify(
         point_labels=drawn.labels,
     )
     return Rectification(facts, evidence, model, before, after)
+
+
+def _judged(assessment: Assessment) -> dict[str, Any]:
+    """Return what the test says of a window, by the names that facts have for it."""
+    return {
+        "verdict": str(assessment.verdict),
+        "headline": str(assessment),
+        "p_value": assessment.p_value,
+        "unknown_rate": assessment.unknown_rate,
+        "unknown_rate_interval": assessment.unknown_rate_interval,
+        "known_false_rate": assessment.known_false_rate,
+    }
+
+
+def _blocked(rule: ReviewSettings, comparison: Comparison | None, unknowns: int) -> str:
+    """Say why nobody may approve the challenger; nothing if there is none, or somebody may."""
+    if comparison is None:
+        return ""
+    too_few = too_few_because(unknowns, rule.min_unknowns)
+    return too_few or blocked_because(comparison, rule.max_class_loss)
 
 
 def shown_columns(monitor: Monitor, sample: pd.DataFrame) -> list[str]:
@@ -239,7 +249,7 @@ def _concentrations(
 
 
 def _try_canary(
-    settings: CanarySettings,
+    settings: CanarySettings | None,
     window: Window,
     model: RTSCVClassifier,
     known: Known,
@@ -247,6 +257,8 @@ def _try_canary(
     look: canary.Look,
 ) -> tuple[CanaryFacts | None, str]:
     """Return what became of the canary, and what is to be said of it; no failure goes further."""
+    if settings is None:
+        return None, ""
     assert model.assessment_ is not None
     alone, seed = not model.assessment_.detected, model.random_state
     try:

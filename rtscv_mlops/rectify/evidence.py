@@ -48,6 +48,16 @@ UNMATCHED = 0.7
 """More of the forward excess than this in classes that lost nothing: that is not a class moving."""
 
 
+REVERSE_TAIL = 0.1
+"""Part of the training rows, seen from the window, above which a window row is beyond drift."""
+
+CLEARLY_BEYOND = 0.35
+"""What goes beyond drift has to be this part of it, or may be a flaw of the comparison."""
+
+DESERTED, PLAINLY_DESERTED, LARGE_PART = 0.2, 0.4, 0.05
+"""Reverse over forward excess that is drift if it is proven, and if it is not; the least of it."""
+
+
 class Verdict(StrEnum):
     """What became of the classes between training and window."""
 
@@ -324,20 +334,22 @@ def compare_excess(turned: Turned) -> Excess:
     """Compare the test with itself turned round.
 
     Drift flags as many rows one way as the other; a new class adds to the forward side only.
-    `beyond` is the part of the window above the margin that a tenth of the reverse rows exceed,
-    less that tenth: what drift alone does not explain.
+    `beyond` is the part of the window above the margin that the reverse rows' tail exceeds, less
+    that tail: what drift alone does not explain.
     """
     forward = _excess_per_class(turned.forward, turned.forward_null, turned.home)
     reverse = _excess_per_class(turned.reverse, turned.reverse_null, turned.home)
     matched = np.minimum(np.maximum(forward, 0), np.maximum(reverse, 0)).sum()
-    above = turned.forward.share_above(turned.reverse.quantile(0.9))
+    above = turned.forward.share_above(turned.reverse.quantile(1 - REVERSE_TAIL))
     sizes = len(turned.forward.margin), len(turned.reverse.margin)
-    error = norm.ppf(0.95) * np.sqrt(above * (1 - above) / sizes[0] + 0.09 / sizes[1])
+    shares = np.array([above, REVERSE_TAIL])
+    error = norm.ppf(0.95) * np.sqrt((shares * (1 - shares) / sizes).sum())
+    beyond = above - REVERSE_TAIL
     return Excess(
         forward=float(forward.sum()),
         reverse=float(reverse.sum()),
-        beyond=above - 0.1,
-        beyond_interval=(float(above - 0.1 - error), float(above - 0.1 + error)),
+        beyond=beyond,
+        beyond_interval=(float(beyond - error), float(beyond + error)),
         beyond_p_value=stratified_p_value(turned.reverse, turned.forward),
         unmatched=float(np.clip(1 - matched / max(forward.sum(), 1e-3), 0, 1)),
         reverse_p_value=stratified_p_value(turned.reverse_null, turned.reverse),
@@ -369,7 +381,9 @@ def decide(p_value: float, excess: Excess | None, alpha: float) -> Verdict:
         return Verdict.DRIFT
     if not _has_drifted(excess, alpha):
         return Verdict.UNKNOWNS
-    goes_beyond = excess.beyond_interval[0] > TOLERANCE and excess.beyond > 0.35 * excess.reverse
+    goes_beyond = (
+        excess.beyond_interval[0] > TOLERANCE and excess.beyond > CLEARLY_BEYOND * excess.reverse
+    )
     in_common = (excess.forward + excess.reverse) / 2 <= COVERED
     if in_common and (goes_beyond or excess.unmatched > UNMATCHED):
         return Verdict.UNKNOWNS_AND_DRIFT
@@ -381,5 +395,5 @@ def _has_drifted(excess: Excess, alpha: float) -> bool:
 
     The second matters in small windows, where the reverse has too few rows to prove anything.
     """
-    proven = excess.reverse_p_value < alpha and excess.reverse > 0.2 * excess.forward
-    return proven or excess.reverse > max(0.4 * excess.forward, 0.05)
+    proven = excess.reverse_p_value < alpha and excess.reverse > DESERTED * excess.forward
+    return proven or excess.reverse > max(PLAINLY_DESERTED * excess.forward, LARGE_PART)
