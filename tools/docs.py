@@ -60,7 +60,8 @@ def commands() -> str:
 
     command = typer.main.get_command(app)
     text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="rtscv-mlops")
-    return text.replace("&#x27;", "'").replace("&quot;", '"').rstrip() + "\n"
+    text = text.replace("&#x27;", "'").replace("&quot;", '"').rstrip() + "\n"
+    return "# Commands\n" + text.partition("\n")[2]
 
 
 def main() -> None:
