@@ -1,6 +1,6 @@
 """`make faults`: every promise about faults, rivals and hostile data, tried many times.
 
-Writes `results/faults.json` as each experiment ends, and the table of `docs/reliability.md`. Name
+Writes `results/faults.json` as each experiment ends, and the tables of `docs/reliability.md`. Name
 experiments to run only those; `--quick` is a sanity run that writes nothing.
 """
 
