@@ -151,6 +151,43 @@ def test_the_estimator_page_quotes_the_measured_macro_f():
     )
 
 
+def verdict_rows(number):
+    """Return the rows of a section's table in docs/verdict.md, without its head, as cells."""
+    section = re.search(rf"^## {number}\. .*?(?=^## |\Z)", VERDICT, re.MULTILINE | re.DOTALL)[0]
+    return [line.strip("| ").split(" | ") for line in re.findall(r"^\| .*\|$", section, re.M)[1:]]
+
+
+def test_the_estimator_page_quotes_the_measured_verdicts():
+    """False alarms, power, verdicts and coverage are those that the benchmark has written."""
+    alarms = [(change, 100 * float(at)) for _, change, _, _, _, at, *_ in verdict_rows(2)]
+    nothing = [rate for change, rate in alarms if change == "nothing"]
+    shares = [rate for change, rate in alarms if change == "label shift"]
+    (writers,) = [rate for change, rate in alarms if change == "new writers with baseline"]
+    found = {
+        data: 100 * float(cells[2].split()[0])
+        for data, window, *cells in verdict_rows(3)
+        if window == "2000"
+    }
+    drift = [row for row in verdict_rows(5) if row[1] == "drift"]
+    windows = sum(int(count) for row in drift for count in row[2:6])
+    right = {row[0]: 100 * float(row[6]) for row in verdict_rows(5)}
+    share, of = re.search(r"^Right in ([\d.]+) % of (\d+) windows", VERDICT, re.M).groups()
+    covers = [100 * float(row[6]) for row in verdict_rows(4)]
+
+    for quote in (
+        f"| {min(nothing):g} to {max(nothing):g} % of 200, by data set and gate; "
+        f"other class shares at most {max(shares):g} %; "
+        f"new writers with a baseline {writers:g} % |",
+        f"; Letter {found['letter']:.0f} % of 40,",
+        f"| {float(share):.0f} % of {of}; of the {windows} with drift alone, none was",
+        f"({right['drift + new class 20 %']:.0f} % where drift is synthetic, all where",
+        f"| {min(covers):.0f} to {max(covers):g} % of the windows, by data set |",
+    ):
+        assert quote in ESTIMATOR
+    assert found["pendigits"] == found["mnist50"] == right["new writers + new class 20 %"] == 100
+    assert all(int(row[4]) == 0 for row in drift)
+
+
 def test_the_readme_quotes_the_measured_cost():
     """What the README says of large windows is what the benchmark has written."""
     cost = (ROOT / "docs" / "cost.md").read_text()
