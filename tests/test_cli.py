@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.svm import SVC
 
+from rtscv_mlops.config import schema_text
 from tests.deployments import (
     EMPTY,
     MODEL,
@@ -165,6 +166,7 @@ def test_init_writes_what_check_accepts(command, tmp_path):
     assert f"rtscv-mlops check {file}" in out.replace("\n", "")
     text = file.read_text()
     assert "length" in text
+    assert (tmp_path / "monitor.schema.json").read_text() == schema_text()
     file.write_text(text.replace("timestamp: served_at", "timestamp: seen_at"))
     code, out, _ = command("check", file)
     assert code == 0, out

@@ -118,11 +118,20 @@ def init(
         str | None, typer.Option(help="MLflow, if not in the environment.")
     ] = None,
 ) -> None:
-    """Write a commented monitor file from a registered model's signature."""
+    """Write a commented monitor file from a registered model's signature.
+
+    Beside it, monitor.schema.json is written, by which editors complete and check the file.
+    """
+    from rtscv_mlops.config import SCHEMA_FILE
     from rtscv_mlops.pipeline import write_monitor
 
     path = write_monitor(model, file or Path(f"{model}.yaml"), tracking_uri)
-    console().print(f"Wrote {path}. Edit it, then: rtscv-mlops check {path}", highlight=False)
+    console().print(
+        f"Wrote {path} and, for editors, {SCHEMA_FILE} beside it.\n"
+        f"Edit {path.name}, then: rtscv-mlops check {path}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 @app.command()

@@ -48,7 +48,8 @@ source:
 ```
 
 Editors complete and check the file if its first line is
-`# yaml-language-server: $schema=monitor.schema.json` and that schema lies beside it.
+`# yaml-language-server: $schema=monitor.schema.json` and that schema lies beside it;
+`rtscv-mlops init` writes both.
 
 - **Mistakes** are listed all at once, as `file:line: place: what is wrong`. Unknown settings,
   repeated keys and wrong types are refused; nothing is guessed.

@@ -274,7 +274,11 @@ class AlertSettings(Settings):
     windows: int = Field(default=1, ge=1, description="N: windows that must count ...")
     of: int = Field(default=1, ge=1, le=100, description="... of the last M, this one included.")
     cooldown: Duration = Field(
-        default=timedelta(days=1), description="Time after an alert without another."
+        default=timedelta(days=1),
+        description="Time since an alert was sent in which nothing else is told, but for what is "
+        "worse: unknowns hold back unknowns and drift, drift only drift, a window that was not "
+        "assessed only one with the same reason. Where the log is the only channel, an alert there "
+        "counts too, also one by the command line.",
     )
     webhook_url: WebAddress | None = Field(
         default=None,

@@ -23,6 +23,7 @@ Place = tuple[str, ...]
 
 HEAD = f"""\
 # yaml-language-server: $schema={SCHEMA_FILE}
+# (The schema lies beside this file, where `rtscv-mlops init` wrote it; take it along.)
 # A monitor of rtscv-mlops. Lines such as "#alias: champion" show a setting with its default, or
 # with an example where it is not set; remove the # to change it. Relative paths start at the
 # folder of this file. No secrets: settings that end in _env name an environment variable.
