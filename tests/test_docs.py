@@ -258,6 +258,27 @@ def test_links_lead_somewhere(page):
     assert all((page.parent / target).exists() for target in targets)
 
 
+def test_the_site_can_be_searched_as_plain_files(tmp_path, browser):
+    """Opened from a folder, without a server, it finds words and asks nobody else."""
+    subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        check=True,
+    )
+    page = browser.new_page()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+
+    page.goto((tmp_path / "index.html").as_uri())
+    page.locator(".md-search__input").click()
+    page.keyboard.type("cooldown")
+
+    page.locator(".md-search-result__item").first.wait_for()
+    assert all(address.startswith(("file:", "about:")) for address in asked)
+    page.close()
+
+
 def test_the_airflow_page_can_be_copied(tmp_path):
     """Its settings make a monitor, and its DAG is one that Airflow takes."""
     (settings,) = re.findall(r"^```yaml\n(.*?)^```", AIRFLOW, flags=re.MULTILINE | re.DOTALL)
