@@ -284,6 +284,11 @@ def test_review_from_question_to_rollback(command, tmp_path):
     assert [(one["version"], one["review"]) for one in listed] == [("2", "pending")]
     assert shown[0] == 0
     assert "may this model take the place of version 1 of leaves?" in shown[1]
+    # The terminal breaks long paths into lines.
+    words = "".join(shown[1].split())
+    assert f"reviewapprove{file}--version2" in words
+    report = deployment.window_run(NEW).place("report.html").removeprefix("file://")
+    assert f"Report:{report}" in words
     assert (approved[0], champion) == (0, "2")
     assert "Version 2 is the champion now" in approved[1]
     assert again[0] == 1

@@ -302,7 +302,7 @@ def test_a_terminal_is_not_steered(terminal, monkeypatch, capsys, trials):
         output.print_table(text, [text], [[text]])
         print(one_line(facts), file=terminal)
         raise_from_command(monkeypatch, text)
-    output.print_challengers(versions)
+    output.print_challengers(versions, "m.yaml")
 
     written = terminal.getvalue() + "".join(capsys.readouterr())
     assert not re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", written.replace("\r\n", "\n"))

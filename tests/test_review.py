@@ -262,7 +262,7 @@ def test_the_page_answers_a_reviewers_questions():
     text = unescape(describe(window_facts(monitor="pets"), LINKS, "7").replace("&emsp;", ""))
 
     for part in (
-        "**About 7 % (4-10 %) of this window is new: cat.**",
+        "Window 2026-01-05: About 7 % (4-10 %) of this window is new: cat.",
         "may this model take the place of version 3 of cat?",
         "**Yes:** it becomes the champion.",
         "**No:** the champion stays",
@@ -277,12 +277,86 @@ def test_the_page_answers_a_reviewers_questions():
         "- Column cat is constant.",
         "1,400 reference rows, cv 3, gate cat, seed 0",
         "[run](http://localhost:5000/#/experiments/1/runs/a_b)",
-        "set the tag `rtscv.review` to `approved` or `rejected`",
+        "`rtscv.reviewer` to your name, `rtscv.reason` to why, and last `rtscv.review` to "
+        "`approved` or `rejected`",
         "rtscv-mlops review approve pets.yaml --version 7 --reviewer YOUR-NAME",
         "rtscv-mlops review reject pets.yaml --version 7 --reviewer YOUR-NAME",
         "where none waits, after `rtscv-mlops review collect pets.yaml`.",
     ):
         assert part in text
+
+
+def test_the_list_of_versions_shows_plain_words_first():
+    """MLflow's list shows the beginning of a page raw, so that this has no markup."""
+    first, warning, _ = describe(window_facts(), LINKS).split("\n\n", 2)
+
+    assert first == "Window 2026-01-05: About 7 % (4-10 %) of this window is new&#58; cat."
+    assert warning.startswith('Answer as described below. Do not use "Promote model"')
+    assert warning.endswith("goes past the record.")
+
+
+def test_a_sentence_that_begins_with_a_sign_begins_no_list():
+    """Whatever the headline is, the page begins with a paragraph of its own words."""
+    for sentence in ("- one", "# one", "1. one", "> one"):
+        assert shape(describe(window_facts(headline=sentence), {}))[0] == "paragraph_open"
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        ("/home/ann/demo/mlruns/1/a/artifacts/report.html", True),
+        ("s3://bucket/1/a/artifacts/report.html", True),
+        ("C:\\mlruns\\report.html", True),
+        ("/home/`id`/report.html", ""),
+        ("/" + "x" * 300, ""),
+        ("ftp://ann:secret@host/report.html", "ftp://host/report.html"),
+        ("javascript:alert(1)", ""),
+    ],
+)
+def test_without_a_server_the_report_s_path_is_named(address, place):
+    """Who reads "in the report" finds the way to it: whole, as code, and without a password."""
+    shown = address if place is True else place
+
+    text = describe(window_facts(), {"Report": address})
+
+    assert (f"See: Report: `{shown}`" in text) == bool(place)
+    assert "secret" not in text
+
+
+def test_values_are_cut_only_where_room_is_short():
+    """A category's share stands behind its value, so it goes first where a value is cut."""
+    value = "delivery to a neighbour next door (34%)"
+    feature = TellingFeature(name="kind", here=value, known="-", effect=0.3)
+
+    few, many = (
+        (
+            ClusterCard(
+                number=1,
+                size=9,
+                share=1.0,
+                quality=None,
+                called={},
+                confidence=None,
+                features=(feature,),
+            ),
+        ),
+        window_facts("long_name" * 30, many=40),
+    )
+
+    assert value in describe(window_facts(clusters=few), LINKS)
+    assert value not in describe(many.model_copy(update={"clusters": few}), LINKS)
+
+
+def test_commands_name_the_file_as_it_was_typed():
+    """Who types a path gets commands with it; other names and words stay as they are."""
+    text = describe(window_facts(monitor="pets"), LINKS, "7")
+
+    shown = review.with_file(text, "pets", "my demo/pets.yaml")
+
+    assert "review approve 'my demo/pets.yaml' --version 7" in shown
+    assert "review reject 'my demo/pets.yaml' --version 7" in shown
+    assert "`rtscv-mlops review collect 'my demo/pets.yaml'`" in shown
+    assert review.with_file(text, "wine", "demo/wine.yaml") == text
 
 
 def test_the_worst_class_comes_first():
@@ -293,6 +367,7 @@ def test_the_worst_class_comes_first():
     text = describe(window_facts(comparison=comparison(no_rows, *classes)), LINKS)
 
     assert re.findall(r"class\d", text) == [f"class{number}" for number in (9, 8, 7, 6, 5, 4)]
+    assert "Largest loss first." in text
     assert "and 5 more classes, in the report." in text
 
 
@@ -388,6 +463,7 @@ def test_a_crowded_page_says_what_it_leaves_out():
 
     assert re.search(r"Left out for length: .*drift.*\. The report has all of it\.", text)
     assert "**Drift**" not in text
+    assert "**What is new**" in text
     assert "review approve" in text
     assert len(text) < review.DESCRIPTION_LIMIT
 

@@ -292,12 +292,15 @@ def show_review(monitor: MonitorFile, version: Version = None, as_json: AsJson =
     from rich.markdown import Markdown
 
     from rtscv_mlops.pipeline import show_challenger
+    from rtscv_mlops.review import with_file
 
-    question = show_challenger(_load(monitor), version)
+    settings = _load(monitor)
+    question = show_challenger(settings, version)
     if as_json:
         print_json(question.facts.model_dump(mode="json"))
     else:
-        console().print(Markdown(question.description))
+        text = with_file(question.description, settings.name, str(monitor))
+        console().print(Markdown(text))
         print_answered(question.version, monitor)
 
 

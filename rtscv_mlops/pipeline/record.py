@@ -11,6 +11,7 @@ from rtscv_mlops.review import markdown
 from rtscv_mlops.window import Interval
 
 VERDICT, CLUSTERS, REPORT, PLOTS = "verdict.json", "clusters.json", "report.html", "plots"
+REPORT_LINK = "Report"
 
 
 def first_facts(monitor: Monitor, interval: Interval, key: str) -> WindowFacts:
@@ -97,11 +98,14 @@ def add_finding(run: WindowRun, facts: WindowFacts, finding: str) -> WindowFacts
 
 def find_report(monitor: Monitor, run_id: str) -> str:
     """Return where the report of a run is: a web page, or a file; nothing if there is none."""
-    client = registry.connect(monitor.model)
-    run = WindowRun(client, run_id)
-    if not run.has(REPORT):
-        return ""
-    return registry.links(client, run_id).get("Report") or run.place(REPORT).removeprefix("file://")
+    run = WindowRun(registry.connect(monitor.model), run_id)
+    return find_links(run)[REPORT_LINK] if run.has(REPORT) else ""
+
+
+def find_links(run: WindowRun, model: str = "", version: str | None = None) -> dict[str, str]:
+    """Return where a run, its report and its version are; without a server, the report's path."""
+    found = registry.links(run.client, run.run_id, model, version)
+    return found or {REPORT_LINK: run.place(REPORT).removeprefix("file://")}
 
 
 def save_report(monitor: Monitor, run_id: str, folder: Path) -> Path:

@@ -6,6 +6,7 @@ from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import NotAssessed
 from rtscv_mlops.facts import WindowFacts
+from rtscv_mlops.pipeline.record import find_links
 from rtscv_mlops.registry import MlflowClient, WindowRun, tags
 from rtscv_mlops.review import describe
 
@@ -44,7 +45,7 @@ def register_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts) ->
     sealed = registry.find_version(client, model, version).model_sha256
     run.set_tags({tags.MODEL_SHA256: sealed})
     registry.verify_version(client, f"models:/{model}/{version}", digest=sealed)
-    links = registry.links(client, run.run_id, model, version)
+    links = find_links(run, model, version)
     check()
     registry.describe_version(client, model, version, describe(facts, links, version))
     registry.offer_version(

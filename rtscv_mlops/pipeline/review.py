@@ -8,7 +8,7 @@ from rtscv_mlops import registry
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.errors import NotAssessed, ReviewError
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.pipeline.record import is_assessed, read_facts
+from rtscv_mlops.pipeline.record import find_links, is_assessed, read_facts
 from rtscv_mlops.registry import History, MlflowClient, VersionSummary, WindowRun
 from rtscv_mlops.review import ReviewStatus, ask, plain
 from rtscv_mlops.window import Interval
@@ -136,8 +136,8 @@ def ask_reviewer(monitor: Monitor, version: str) -> Asked:
     """Return the question about a version that waits for review."""
     client, model = registry.connect(monitor.model), monitor.model.name
     asked = _pick(list_challengers(monitor), monitor, version)
-    facts = read_facts(WindowRun(client, asked.run_id))
-    links = registry.links(client, asked.run_id, model, asked.version)
+    run = WindowRun(client, asked.run_id)
+    facts, links = read_facts(run), find_links(run, model, asked.version)
     subject = f"May version {asked.version} of {plain(model, 100)} serve?"
     return Asked(question_id(asked), subject, ask(facts, links, question_id(asked)))
 

@@ -3,7 +3,7 @@
 Knows names only.
 """
 
-from rtscv_mlops.review import REVIEW_TAG
+from rtscv_mlops.review import REASON_TAG, REVIEW_TAG, REVIEWER_TAG
 
 KIND = "rtscv.kind"
 MODEL = "rtscv.model"
@@ -36,8 +36,8 @@ MODEL_ID = "rtscv.model_id"
 REVIEW = REVIEW_TAG
 BLOCKED = "rtscv.blocked"
 SUPERSEDED_BY = "rtscv.superseded_by"
-REVIEWER = "rtscv.reviewer"
-REASON = "rtscv.reason"
+REVIEWER = REVIEWER_TAG
+REASON = REASON_TAG
 DECIDED_AT = "rtscv.decided_at"
 
 COMPLETE = "complete"

@@ -3,8 +3,15 @@
 Knows facts; knows nothing of registries, reports or channels.
 """
 
-from rtscv_mlops.review.description import DESCRIPTION_LIMIT, ask, describe, one_line
-from rtscv_mlops.review.gate import REVIEW_TAG, ReviewStatus, blocked_because, too_few_because
+from rtscv_mlops.review.description import DESCRIPTION_LIMIT, ask, describe, one_line, with_file
+from rtscv_mlops.review.gate import (
+    REASON_TAG,
+    REVIEW_TAG,
+    REVIEWER_TAG,
+    ReviewStatus,
+    blocked_because,
+    too_few_because,
+)
 from rtscv_mlops.review.words import (
     counted,
     markdown,
@@ -14,12 +21,15 @@ from rtscv_mlops.review.words import (
     probability,
     rate,
     safe_link,
+    safe_place,
     verdict_words,
     window_name,
 )
 
 __all__ = [
     "DESCRIPTION_LIMIT",
+    "REASON_TAG",
+    "REVIEWER_TAG",
     "REVIEW_TAG",
     "ReviewStatus",
     "ask",
@@ -34,7 +44,9 @@ __all__ = [
     "probability",
     "rate",
     "safe_link",
+    "safe_place",
     "too_few_because",
     "verdict_words",
     "window_name",
+    "with_file",
 ]

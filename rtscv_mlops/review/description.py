@@ -4,11 +4,12 @@ Knows the facts of one window; renders them and decides nothing.
 """
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf, isfinite
 
 from rtscv_mlops.facts import ClassComparison, ClusterCard, ColumnDrift, TellingFeature, WindowFacts
-from rtscv_mlops.review.gate import REVIEW_TAG, ReviewStatus
+from rtscv_mlops.review.gate import REASON_TAG, REVIEW_TAG, REVIEWER_TAG, ReviewStatus
 from rtscv_mlops.review.words import (
     NOT_KNOWN,
     counted,
@@ -19,12 +20,14 @@ from rtscv_mlops.review.words import (
     probability,
     rate,
     safe_link,
+    safe_place,
     verdict_words,
     window_name,
 )
 
 # MLflow's database keeps 5,000 characters of a description.
 DESCRIPTION_LIMIT = 4_700
+GROUPS = "What is new"
 COMPARISON = "Champion against challenger"
 CUT = "Left out for length: {}. The report has all of it."
 BREAK = "\n\n"
@@ -32,9 +35,14 @@ BREAK = "\n\n"
 GAP = "&emsp; | "
 MAX_ROWS = 6
 # Fewer, since their rows are wordy and must leave room for the comparison of classes.
-MAX_GROUPS = 4
+MAX_GROUPS, FEWER_GROUPS = 4, 3
 MAX_LINKS = 5
 LONGEST_LINK = 250
+# Characters of a value that tells a group apart: as it is shown, and where room is short.
+WIDE_VALUE, NARROW_VALUE = 60, 30
+PAST_THE_RECORD = (
+    'Do not use "Promote model" and do not move aliases by hand: that goes past the record.'
+)
 
 
 def one_line(facts: WindowFacts) -> str:
@@ -58,9 +66,11 @@ def _findings_in_short(facts: WindowFacts) -> list[str]:
 def describe(facts: WindowFacts, links: Mapping[str, str], version: str = "N") -> str:
     """Return the Markdown that a reviewer decides on, in fewer than `DESCRIPTION_LIMIT` characters.
 
-    `links` are names and web addresses; `version` is the registered one, for the commands.
+    `links` are names and web addresses or paths; `version` is the registered one, for the
+    commands. The first line has no markup, since MLflow's list of versions shows it raw.
     """
-    first, last = [_headline(facts), _question(facts)], [_links(links), _commands(facts, version)]
+    first = [_headline(facts), _warning(facts), _question(facts)]
+    last = [_links(links), _commands(facts, version)]
     room = DESCRIPTION_LIMIT - len(_joined([*first, *last, CUT, *SECTIONS]))
     shown, left_out = _fitting_sections(facts, room)
     cut = CUT.format(", ".join(left_out)) if left_out else ""
@@ -75,13 +85,15 @@ def ask(facts: WindowFacts, links: Mapping[str, str], question: str) -> str:
     sections = [_titled(title, section(facts)) for title, section in SECTIONS.items()]
     bound = f"Your answer counts for exactly this: {markdown(question, 200)}"
     return _joined(
-        [_headline(facts), _question(facts), _links(links), *sections, f"---\n\n{bound}"]
+        [f"**{_headline(facts)}**", _question(facts), _links(links), *sections, f"---\n\n{bound}"]
     )
 
 
 def _fitting_sections(facts: WindowFacts, room: int) -> tuple[list[str], list[str]]:
     """Return the sections for which there is room, and the titles of the others, in page order."""
     texts = {title: _titled(title, section(facts)) for title, section in SECTIONS.items()}
+    if len(_joined(texts.values())) > room:
+        texts[GROUPS] = _titled(GROUPS, _clusters(facts, NARROW_VALUE, FEWER_GROUPS))
     fitting = set()
     # The comparison of classes decides most, so it gets room before all else.
     for title in sorted(SECTIONS, key=lambda title: title != COMPARISON):
@@ -101,10 +113,17 @@ def _joined(paragraphs: Iterable[str]) -> str:
 
 
 def _headline(facts: WindowFacts) -> str:
-    sentence = markdown(facts.headline, 400)
+    # Its own words first: a sentence that begins with a sign would begin a list or a heading.
+    sentence = f"Window {window_name(facts)}: {markdown(facts.headline, 400)}"
     if facts.assessed:
-        return f"**{sentence}**"
-    return f"**{_verdict(facts)}: {sentence}** This does not say that all is well."
+        return sentence
+    return f"{_verdict(facts)}. {sentence} This does not say that all is well."
+
+
+def _warning(facts: WindowFacts) -> str:
+    if not facts.detected:
+        return ""
+    return PAST_THE_RECORD if facts.blocked else f"Answer as described below. {PAST_THE_RECORD}"
 
 
 def _verdict(facts: WindowFacts) -> str:
@@ -146,26 +165,25 @@ def _numbers(facts: WindowFacts) -> str:
     return _table(["What", "Value"], ((what, value) for what, value in shown.items() if value))
 
 
-def _clusters(facts: WindowFacts) -> str:
+def _clusters(facts: WindowFacts, width: int = WIDE_VALUE, most: int = MAX_GROUPS) -> str:
     if not facts.clusters:
         return ""
     header = ["Group", "Rows", "Share", "The champion called them", "What tells them apart"]
     cards = sorted(facts.clusters, key=lambda card: -card.size)
-    return _capped(
-        _table(header, map(_cluster_row, cards[:MAX_GROUPS])), len(cards) - MAX_GROUPS, "group"
-    )
+    table = _table(header, (_cluster_row(card, width) for card in cards[:most]))
+    return _capped(table, len(cards) - most, "group")
 
 
-def _cluster_row(card: ClusterCard) -> list[str]:
+def _cluster_row(card: ClusterCard, width: int) -> list[str]:
     called = [f"{markdown(label, 40)} ({percent(part)})" for label, part in card.called.items()]
     if card.confidence is not None:
         called[2:] = [f"median confidence {percent(card.confidence)}"]
-    telling = "; ".join(_telling(feature) for feature in card.features[:2])
+    telling = "; ".join(_telling(feature, width) for feature in card.features[:2])
     return [str(card.number), f"{card.size:,}", percent(card.share), ", ".join(called[:3]), telling]
 
 
-def _telling(feature: TellingFeature) -> str:
-    here, known = markdown(feature.here, 30), markdown(feature.known, 30)
+def _telling(feature: TellingFeature, width: int) -> str:
+    here, known = markdown(feature.here, width), markdown(feature.known, width)
     return f"{markdown(feature.name, 40)}: {here}, known rows {known}"
 
 
@@ -184,7 +202,9 @@ def _comparison(facts: WindowFacts) -> str:
     header = ["Class", "Rows", "Champion finds", "Challenger finds", "Called unknown"]
     table = _table(header, map(_class_row, classes[:MAX_ROWS]))
     table = _capped(table, len(classes) - MAX_ROWS, "class", "classes")
-    return f"On {rows}: champion {champion}; challenger {challenger}. Worst class first.\n\n{table}"
+    return (
+        f"On {rows}: champion {champion}; challenger {challenger}. Largest loss first.\n\n{table}"
+    )
 
 
 def _loss(known: ClassComparison) -> float:
@@ -226,7 +246,7 @@ def _method(facts: WindowFacts) -> str:
 
 SECTIONS = {
     "Numbers": _numbers,
-    "What is new": _clusters,
+    GROUPS: _clusters,
     COMPARISON: _comparison,
     "Drift": _drift,
     "Also noticed": _odd,
@@ -237,6 +257,9 @@ SECTIONS = {
 def _links(links: Mapping[str, str]) -> str:
     safe = ((markdown(name, 40), safe_link(address)) for name, address in links.items())
     kept = [f"[{name}]({link})" for name, link in safe if link and len(link) <= LONGEST_LINK]
+    places = ((markdown(name, 40), safe_place(address)) for name, address in links.items())
+    # In code no renderer looks for links; a path is shown whole or not at all.
+    kept += [f"{name}: `{place}`" for name, place in places if place and len(place) <= LONGEST_LINK]
     return f"See: {', '.join(kept[:MAX_LINKS])}" if kept else ""
 
 
@@ -250,11 +273,18 @@ def _commands(facts: WindowFacts, version: str) -> str:
         for verb in ("approve", "reject")
     )
     by_tag = (
-        f"Or set the tag `{REVIEW_TAG}` to `{ReviewStatus.APPROVED}` or `{ReviewStatus.REJECTED}` "
-        "on this page in MLflow. It counts once a waiting Airflow run has seen it or, where none "
-        f"waits, after `rtscv-mlops review collect {monitor}.yaml`."
+        f"Or set three tags on this page in MLflow: `{REVIEWER_TAG}` to your name, `{REASON_TAG}` "
+        f"to why, and last `{REVIEW_TAG}` to `{ReviewStatus.APPROVED}` or "
+        f"`{ReviewStatus.REJECTED}`. It counts once a waiting Airflow run has seen it or, where "
+        f"none waits, after `rtscv-mlops review collect {monitor}.yaml`."
     )
     return f"To answer, run one of:\n\n```\n{commands}\n```\n\n{by_tag}"
+
+
+def with_file(description: str, monitor: str, file: str) -> str:
+    """Return a description whose commands name the monitor's file as its reader does."""
+    command = re.compile(rf"(rtscv-mlops review \w+ ){re.escape(_word(monitor, 'monitor'))}\.yaml")
+    return command.sub(lambda found: found[1] + shlex.quote(file), description)
 
 
 def _word(text: str, otherwise: str) -> str:

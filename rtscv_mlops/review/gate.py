@@ -9,6 +9,8 @@ from rtscv_mlops.facts import ClassComparison, Comparison
 from rtscv_mlops.review.words import counted, percent, plain
 
 REVIEW_TAG = "rtscv.review"
+REVIEWER_TAG = "rtscv.reviewer"
+REASON_TAG = "rtscv.reason"
 FEWEST_LOST_ROWS = 2
 # Recalls are quotients: 1 - 0.95 is a little more than 0.05 in binary.
 ROUNDING = 1e-9

@@ -25,6 +25,9 @@ ESCAPES = ENTITIES | {"_": r"\_"}
 # Other renderers look for bare addresses in the decoded text; a zero-width space breaks those.
 ADDRESS = re.compile(r"(?<=/)(?=/)|(?<=www)(?=\.)|(?=@)", re.IGNORECASE)
 ZERO_WIDTH_SPACE = "\u200b"
+# A path, also of Windows, or an address in a store of artifacts.
+PLACE = re.compile(r"/|[A-Za-z]:[\\/]|(?!https?:)[a-z][a-z0-9+.-]*://")
+PASSWORD = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
 
 
 def percent(share: float | None) -> str:
@@ -135,3 +138,9 @@ def safe_link(address: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.netloc:
         return ""
     return quote(urlunsplit(parts), safe="/:?#@&=+,;%~.-_")
+
+
+def safe_place(address: str) -> str:
+    """Return a path, or a store's address without user and password, for code; else nothing."""
+    place = PASSWORD.sub("", plain(address, 2_000))
+    return place if PLACE.match(place) and "`" not in place else ""
