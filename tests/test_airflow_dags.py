@@ -1,6 +1,8 @@
 """The DAGs as Airflow parses them: one per monitor, light, and none stopped by another."""
 
+import asyncio
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -10,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from rtscv_mlops.airflow.monitors import find_file, interval_of, shared_name
+from rtscv_mlops.airflow.trigger import ReviewTrigger
 from rtscv_mlops.config import load_monitor
 from rtscv_mlops.errors import NotAssessed, WindowError
 from rtscv_mlops.window import Interval
+from tests.deployments import MODEL, judged_copy
 from tests.monitors import MINIMAL, write_monitor
 from tests.stacks import TASKS
 
@@ -265,6 +269,20 @@ def test_other_processes_find_a_monitor_by_its_name(tmp_path, monkeypatch):
 
     monkeypatch.setenv("RTSCV_MONITORS_DIR", str(tmp_path))
     assert [find_file(name) for name in names] == [tmp_path / "a.yaml", Path("/elsewhere/b.yaml")]
+
+
+def test_a_misspelt_answer_is_told_once_in_the_log(tmp_path, monkeypatch, caplog):
+    """The run that waits says that nobody understands the tag, and not again at each look."""
+    deployment = judged_copy(tmp_path)
+    monkeypatch.setenv("RTSCV_MONITORS_DIR", str(tmp_path))
+    trigger = ReviewTrigger(monitor_file="leaves.yaml", version="2", ti_id="", poll=1.0)
+    monkeypatch.setattr(trigger, "_log", logging.getLogger("trigger"))
+    deployment.client.set_model_version_tag(MODEL, "2", "rtscv.review", "aproved")
+
+    answered = [asyncio.run(trigger._is_answered()) for _ in range(2)]
+
+    assert answered == [False, False]
+    assert caplog.text.count("version 2 says 'aproved', which is neither approved nor") == 1
 
 
 def test_an_empty_place_is_no_error(tmp_path, parse):

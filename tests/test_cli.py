@@ -266,6 +266,22 @@ def test_an_answer_in_mlflow_is_carried_out(command, tmp_path, said, ended, cham
     assert again[:2] == (0, "Nothing was answered in MLflow.\n")
 
 
+@pytest.mark.parametrize("verb", ["list", "show", "collect"])
+def test_a_misspelt_answer_in_mlflow_is_told(command, tmp_path, verb):
+    """Who writes another word than ours hears of it from every command that reads the tag."""
+    deployment = judged_copy(tmp_path)
+    deployment.client.set_model_version_tag(MODEL, "2", "rtscv.review", "aproved")
+
+    code, out, _ = command("review", verb, tmp_path / "leaves.yaml")
+
+    assert code == 0
+    assert (
+        "The tag rtscv.review of version 2 says 'aproved', which is neither approved nor rejected; "
+        "nothing was done."
+    ) in " ".join(out.split())
+    assert deployment.aliases()["champion"] == "1"
+
+
 def test_review_from_question_to_rollback(command, tmp_path):
     """A person lists, reads, approves and takes back; each step says what it did."""
     deployment = judged_copy(tmp_path)

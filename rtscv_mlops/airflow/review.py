@@ -181,11 +181,14 @@ class ReviewOperator(HITLOperator):
         from rtscv_mlops.pipeline import collect_answer
 
         try:
-            return collect_answer(self.monitor, version)
+            return collect_answer(self.monitor, version, self._warn)
         except ReviewError as error:
             if error.code == STALE:
                 return None
             raise AirflowFailException(str(error)) from error
+
+    def _warn(self, sentence: str) -> None:
+        self.log.warning("review_challenger: %s", sentence)
 
     def _ended(self, status: str, version: str, why: str) -> dict[str, str]:
         self.log.info("review_challenger: version %s is %s. %s", version, status, why)

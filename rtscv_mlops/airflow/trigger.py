@@ -5,7 +5,7 @@ the question in Airflow's database before the task goes on, and only one of them
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -30,6 +30,7 @@ class ReviewTrigger(BaseTrigger):
         super().__init__()
         self.monitor_file, self.version, self.ti_id = monitor_file, version, ti_id
         self.poll = poll
+        self.warned = ""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return what the triggerer makes this again from."""
@@ -45,7 +46,9 @@ class ReviewTrigger(BaseTrigger):
 
     async def _is_answered(self) -> bool:
         try:
-            answer = await asyncio.to_thread(_look, self.monitor_file, self.version)
+            answer = await asyncio.to_thread(
+                _look, self.monitor_file, self.version, self._warn_once
+            )
         except (ConfigError, ServiceError) as error:
             # Both pass: somebody mends the file, or MLflow comes back.
             self.log.warning("review_challenger: %s", error)
@@ -56,6 +59,12 @@ class ReviewTrigger(BaseTrigger):
         if answer is not None:
             await self._tell_airflow(f"{answer.status} by {answer.who}", answer.reason)
         return answer is not None
+
+    def _warn_once(self, sentence: str) -> None:
+        """Write to the task's log, and not again at each look."""
+        if sentence != self.warned:
+            self.log.warning("review_challenger: %s", sentence)
+        self.warned = sentence
 
     async def _tell_airflow(self, what: str, reason: str) -> None:
         """Close the question in Airflow, where somebody may be looking at it."""
@@ -69,8 +78,8 @@ class ReviewTrigger(BaseTrigger):
             self.log.warning("review_challenger: the question is closed already (%s)", error)
 
 
-def _look(monitor_file: str, version: str) -> "Answer | None":
+def _look(monitor_file: str, version: str, tell: Callable[[str], None]) -> "Answer | None":
     from rtscv_mlops.config import load_monitor
     from rtscv_mlops.pipeline import find_answer
 
-    return find_answer(load_monitor(find_file(monitor_file)), version)
+    return find_answer(load_monitor(find_file(monitor_file)), version, tell)

@@ -325,9 +325,11 @@ def collect(monitor: MonitorFile) -> None:
     """Carry out what was answered by a tag in MLflow, where no Airflow run waits for it."""
     from rtscv_mlops.pipeline import carry_out_answer
 
-    done = carry_out_answer(_load(monitor))
+    told: list[str] = []
+    done = carry_out_answer(_load(monitor), told.append)
     if done is None:
-        console().print("Nothing was answered in MLflow.", highlight=False)
+        for sentence in told or ["Nothing was answered in MLflow."]:
+            console().print(words(sentence))
         return
     version, answer = done
     if answer.status in DECIDED:

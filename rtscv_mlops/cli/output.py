@@ -97,6 +97,8 @@ def print_challengers(found: "list[VersionSummary]", monitor: Path) -> None:
 
 def print_answered(version: "VersionSummary", monitor: Path) -> None:
     """Print what is left to do where somebody answered by tag, and nobody has read it."""
+    if version.misspelt:
+        console().print(words(version.misspelt, "yellow"), soft_wrap=True)
     if not version.answered:
         return
     by = f" by {version.reviewer}" if version.reviewer else ""

@@ -1,6 +1,7 @@
 """Review and promotion: what waits for a person, what the person said, and what follows from it."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -152,10 +153,19 @@ class Answer:
     recorded: bool = True
 
 
-def find_answer(monitor: Monitor, version: str) -> Answer | None:
+Tell = Callable[[str], object]
+"""What a sentence is handed to that somebody should read."""
+
+
+def ignore(sentence: str) -> None:
+    """Tell nobody."""
+
+
+def find_answer(monitor: Monitor, version: str, tell: Tell = ignore) -> Answer | None:
     """Tell how the review of a version ended, or what somebody answered in the registry.
 
-    None means that it still waits. Nothing is written.
+    None means that it still waits. Nothing is written. `tell` gets to know of an answer that
+    cannot be understood.
     """
     client, settings = registry.open_client(monitor.model), monitor.model
     asked = registry.find_version(client, settings.name, version)
@@ -172,13 +182,15 @@ def find_answer(monitor: Monitor, version: str) -> Answer | None:
         return Answer(asked.answered, asked.reviewer or SOMEBODY, asked.reason, recorded=False)
     if _is_late(monitor, asked):
         return Answer(ReviewStatus.EXPIRED, OURSELVES, _late(monitor), recorded=False)
+    if asked.misspelt:
+        tell(asked.misspelt)
     return None
 
 
-def collect_answer(monitor: Monitor, version: str) -> Answer | None:
+def collect_answer(monitor: Monitor, version: str, tell: Tell = ignore) -> Answer | None:
     """Record what `find_answer` finds, after the same checks as for any decision."""
     client, model = registry.connect(monitor.model), monitor.model.name
-    found = find_answer(monitor, version)
+    found = find_answer(monitor, version, tell)
     if found is None or found.recorded:
         return found
     if found.status in (ReviewStatus.APPROVED, ReviewStatus.REJECTED):
@@ -194,14 +206,14 @@ def collect_answer(monitor: Monitor, version: str) -> Answer | None:
     return Answer(record.kind, record.who, record.reason)
 
 
-def carry_out_answer(monitor: Monitor) -> tuple[str, Answer] | None:
+def carry_out_answer(monitor: Monitor, tell: Tell = ignore) -> tuple[str, Answer] | None:
     """Do what somebody answered in the registry about the version that waits; return both.
 
     None means that nothing waits, or that nobody has answered. It is what a waiting Airflow run
     does by itself, for those who have none.
     """
     waiting = registry.challenger(registry.connect(monitor.model), monitor.model.name)
-    answer = collect_answer(monitor, waiting.version) if waiting else None
+    answer = collect_answer(monitor, waiting.version, tell) if waiting else None
     if waiting is None or answer is None:
         return None
     if answer.status == ReviewStatus.APPROVED:

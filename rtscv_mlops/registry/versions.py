@@ -34,7 +34,7 @@ from rtscv_mlops.registry.journal import (
 )
 from rtscv_mlops.registry.ledger import Ledger, create_once, open_ledger, repeat
 from rtscv_mlops.registry.runs import moment
-from rtscv_mlops.review import ReviewStatus
+from rtscv_mlops.review import ReviewStatus, plain
 
 CHALLENGER = "challenger"
 PENDING = ReviewStatus.PENDING.value
@@ -76,6 +76,17 @@ class VersionSummary:
         """What a person answered by tag, and nobody has carried out; empty if there is nothing."""
         said = self.answer.strip().lower()
         return said if self.review == PENDING and said in (APPROVED, REJECTED) else ""
+
+    @property
+    def misspelt(self) -> str:
+        """A sentence about an answer by tag that nobody understands; empty if there is none."""
+        said = self.answer.strip()
+        if self.review != PENDING or self.answered or said.lower() in ("", PENDING):
+            return ""
+        return (
+            f"The tag {tags.REVIEW} of version {self.version} says {plain(said, 40)!r}, which is "
+            f"neither {APPROVED} nor {REJECTED}; nothing was done."
+        )
 
 
 def register_version(
