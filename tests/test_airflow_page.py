@@ -13,10 +13,11 @@ import pytest
 import requests
 
 from rtscv_mlops import pipeline, registry
+from rtscv_mlops.airflow.page.views import _records
 from rtscv_mlops.config import load_monitor
 from rtscv_mlops.pipeline import overview, question_id
 from rtscv_mlops.pipeline.record import read_facts, write_facts
-from rtscv_mlops.registry import WindowRun, journal, tags
+from rtscv_mlops.registry import History, WindowRun, journal, tags
 from rtscv_mlops.registry.ledger import open_ledger
 from rtscv_mlops.review import plain
 from tests.airflow_site import ROLES, airflow_site
@@ -346,6 +347,17 @@ def test_what_is_blocked_cannot_be_approved(site, stones):
     assert "Version 2 is blocked and cannot be approved" in page
     assert "fewer than the 1000 that review.min_unknowns asks for" in page
     assert "data-answer-to" not in page
+
+
+def test_a_rollback_names_the_version_that_serves_again():
+    """The history says which version was restored, and which one was taken back for it."""
+    move = journal.Record(
+        "rolled_back", "1", "", "ada", "", {"from": "4"}, at="2026-01-05T00:00:00+00:00"
+    )
+
+    (row,) = _records(History((move,), ()), "4", "UTC")
+
+    assert f"Version {row.version} {row.what}" == "Version 1 restored (was 4)"
 
 
 def test_the_tab_of_a_dag_run_shows_its_window(site):

@@ -295,6 +295,10 @@ def test_review_from_question_to_rollback(command, tmp_path):
     again = command("review", "reject", file, "--version", "2", "--reviewer", "bob")
     back = command("rollback", file, "--reviewer", "ada", "--reason", "too early")
     champion_before = deployment.aliases()["champion"]
+    audit = command("audit", "verify", file)
+    kinds = [
+        one["kind"] for one in json.loads(command("audit", "verify", file, "--json")[1])["records"]
+    ]
     undone = command("rollback", file, "--undo", "--reviewer", "ada", "--reason", "a mistake")
 
     assert [(one["version"], one["review"]) for one in listed] == [("2", "pending")]
@@ -310,6 +314,8 @@ def test_review_from_question_to_rollback(command, tmp_path):
     assert again[0] == 1
     assert "approved by ada" in again[2].replace("\n", " ")
     assert (back[0], champion_before) == (0, "1")
+    assert "restored (was 2) │ 1 " in audit[1]  # The one that serves again, not the one taken back.
+    assert kinds == ["approved", "promoted", "rolled_back"]
     assert (undone[0], deployment.aliases()["champion"]) == (0, "2")
     assert "Version 2 is the champion again." in undone[1]
     assert command("review", "show", file)[0] == 1

@@ -381,7 +381,9 @@ def test_rollback_is_one_step(client):
     assert aliases(client) == {"champion": "1"}
     assert (move.version, move.who, move.reason) == ("1", "bob", "latency doubled")
     assert "by bob" in client.get_model_version(MODEL, version).tags["rtscv.rolled_back"]
-    with pytest.raises(ReviewError, match=r"no previous champion .* version 1 rolled_back by bob"):
+    with pytest.raises(
+        ReviewError, match=r"no previous champion .* version 1 restored \(was 2\) by bob"
+    ):
         roll_back(client, MODEL, "bob", "once more")
     with pytest.raises(ReviewError, match=r"the champion has moved since.*`.* rollback --undo`"):
         promote(client, MODEL, version)

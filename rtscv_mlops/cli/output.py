@@ -115,7 +115,7 @@ def print_audit(found: "History") -> None:
 
     names = ["", "when", "what", "version", "by", "why"]
     rows = [
-        [str(one.number), one.at[:16].replace("T", " "), one.kind, one.version, one.who, one.reason]
+        [str(one.number), one.at[:16].replace("T", " "), one.what, one.version, one.who, one.reason]
         for one in found.records
     ]
     print_table("Decisions" if rows else "No decisions yet", names, rows)

@@ -28,6 +28,8 @@ BLOCKED, STALE = ReviewStatus.BLOCKED.value, ReviewStatus.STALE.value
 OUTCOMES = (APPROVED, REJECTED, SUPERSEDED, EXPIRED, BLOCKED, STALE)
 PROMOTED, ROLLED_BACK = "promoted", "rolled_back"
 MOVES = (PROMOTED, ROLLED_BACK)
+FROM = "from"
+"""Detail of a move: the version that served before it."""
 
 PREFIX = "record."
 RECORD = re.compile(r"record\.[0-9]{6}")
@@ -64,9 +66,17 @@ class Record(Entry):
     def digest(self) -> str:
         return sha256(self.text.encode()).hexdigest()
 
+    @property
+    def what(self) -> str:
+        """What became of the version, for people; a rollback names the one that serves again."""
+        if self.kind != ROLLED_BACK:
+            return self.kind
+        taken = self.details.get(FROM)
+        return f"restored (was {taken})" if taken else "restored"
+
     def __str__(self) -> str:
         reason = f": {self.reason}" if self.reason else ""
-        return f"version {self.version} {self.kind} by {self.who} at {self.at}{reason}"
+        return f"version {self.version} {self.what} by {self.who} at {self.at}{reason}"
 
 
 def read_records(ledger: Ledger) -> list[Record]:

@@ -17,6 +17,7 @@ from rtscv_mlops.registry.journal import (
     APPROVED,
     BLOCKED,
     EXPIRED,
+    FROM,
     NAME_LIMIT,
     PROMOTED,
     REASON_LIMIT,
@@ -44,7 +45,7 @@ from rtscv_mlops.registry.versions import (
 
 CHAMPION = "champion"
 PREVIOUS = "previous_champion"
-FROM, DECISION, UNDOES = "from", "decision", "undoes"
+DECISION, UNDOES = "decision", "undoes"
 SEEN_CHAMPION, SEEN_REPORT, SEEN_MODEL = "champion", "report_sha256", "model_sha256"
 ROLLED_BACK_TAG = "rtscv.rolled_back"
 

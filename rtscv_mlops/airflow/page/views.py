@@ -259,7 +259,7 @@ def _records(history: "History", version: str, zone: str) -> tuple[RecordRow, ..
 
     return tuple(
         RecordRow(
-            what=plain(record.kind.replace("_", " ")),
+            what=plain(record.what),
             version=plain(record.version, 20),
             who=plain(record.who),
             when=moment_label(moment(record.at), zone),
