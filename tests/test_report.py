@@ -14,14 +14,15 @@ from rtscv_mlops.config import DriftSettings
 from rtscv_mlops.facts import ColumnDrift, DriftFacts, Evidence
 from rtscv_mlops.report import compare_columns, write_report
 from rtscv_mlops.report.drift import strength
+from rtscv_mlops.report.figures import draw_strengths
 from rtscv_mlops.report.text import (
     inert,
     markdown,
     percent,
     percent_range,
     plain,
-    probability,
     quantity,
+    score,
     unique,
 )
 from tests.report_example import example, not_assessed
@@ -258,9 +259,10 @@ def test_the_page_says_what_the_facts_say(digits, tmp_path):
     _, data = page_of(tmp_path / "r.html", facts, evidence)
 
     rate, interval = percent(facts.unknown_rate), percent_range(facts.unknown_rate_interval)
-    for text in (rate, f"unknown ({interval})", "below 0.001", f"{facts.rows:,}", "12,480"):
+    for text in (rate, f"unknown ({interval})", "p \\u2039 0.0001", f"{facts.rows:,}", "12,480"):
         assert text in data
-    for title in ("Group 1", "What tells them apart", "Recall by class", "How this was obtained"):
+    recalls = "Recall by class, largest loss first"
+    for title in ("Group 1", "What tells them apart", recalls, "How this was obtained"):
         assert title in data
     assert f"Columns: {facts.drift.drifted} of 58 moved" in data
 
@@ -291,11 +293,33 @@ def test_each_verdict_has_its_colour(verdict, colour, tmp_path):
     assert f"solid {colour};" in page
 
 
+def test_multiples_stand_beside_the_bars():
+    """Where every bar ends near the dashed line, no number lies under it."""
+    moved = [
+        ColumnDrift(
+            name=name, kind="number", method="m", score=far, threshold=0.1, drifted=far > 0.1
+        )
+        for name, far in (("a", 0.11), ("b", 0.1), ("1", 0.09))
+    ]
+
+    figure = draw_strengths(moved)
+
+    (bars,) = figure.data
+    assert bars.text is None
+    numbers = {figure.data[0].y[one.y]: one for one in figure.layout.annotations}
+    assert {name: one.text for name, one in numbers.items()} == {
+        "a": "1.1x",
+        "b": "1.0x",
+        "1": "0.9x",
+    }
+    assert {(one.xref, one.x, one.xanchor) for one in numbers.values()} == {("paper", 1, "left")}
+
+
 def test_what_was_not_assessed_shows_no_rate(tmp_path):
     """A window that nobody judged has neither a p-value nor zero unknowns."""
     _, data = page_of(tmp_path / "r.html", not_assessed())
 
-    assert "p-value" not in data
+    assert "chance if nothing were new" not in data
     assert "rows set apart" not in data
 
 
@@ -420,7 +444,12 @@ def test_words_stay_words():
     assert plain("   ") == "(blank)"
     assert markdown("*a* [b](c) `d`") == r"\*a\* \[b\]\(c\) \`d\`"
     assert unique(["a", "b", "a"]) == ["a (1)", "b", "a (2)"]
-    assert probability(0.0123) == "0.012"
+    assert [score(value) for value in (0.0123, 0.4876, 1e-9, 0.0)] == [
+        "0.0123",
+        "0.488",
+        "< 0.0001",
+        "0",
+    ]
     assert percent_range(None) == "—"
 
 

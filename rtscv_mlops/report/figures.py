@@ -145,21 +145,24 @@ def draw_strengths(columns: Sequence[ColumnDrift]) -> go.Figure:
             y=unique([plain(column.name, 22) for column in shown]),
             orientation="h",
             marker={"color": [UNKNOWN if column.drifted else KNOWN for column in shown]},
-            text=[times(factor) for factor in strengths],
-            textposition="auto",
-            constraintext="none",
-            textangle=0,
-            textfont={"size": 12},
+            hovertext=[times(factor) for factor in strengths],
             hoverinfo="y+text",
         )
     )
     figure.add_vline(x=1, line={"color": "#263238", "dash": "dash", "width": 2})
-    return _laid_out(
+    # In a column of their own: at the bars' ends they would lie under the dashed line.
+    for row, factor in enumerate(strengths):
+        figure.add_annotation(
+            x=1, xref="paper", xanchor="left", xshift=8, y=row, text=times(factor), showarrow=False,
+            font={"size": 12},
+        )  # fmt: skip
+    drawn = _laid_out(
         figure,
         max(200, 90 + 24 * len(shown)),
         xaxis={"title": "Score, as a multiple of its threshold", "rangemode": "tozero"},
         yaxis={"type": "category"},
     )
+    return drawn.update_layout(margin={"r": 72})
 
 
 def draw_distributions(bars: Mapping[str, Bars]) -> go.Figure:

@@ -39,11 +39,12 @@ from rtscv_mlops.report.text import (
     percent,
     percent_range,
     plain,
-    probability,
     quantity,
+    score,
     seconds,
     unique,
 )
+from rtscv_mlops.review import probability
 from rtscv_mlops.window import Interval
 
 Widgets = list[BaseWidgetInfo]
@@ -92,7 +93,7 @@ def key_numbers(facts: WindowFacts) -> Widgets:
         found += [
             (_rate_label(facts), percent(facts.unknown_rate)),
             ("rows set apart", f"{facts.unknowns:,}"),
-            ("p-value", probability(facts.p_value)),
+            ("chance if nothing were new", probability(facts.p_value)),
         ]
     if facts.drift and facts.drift.share is not None:
         compared = sum(not column.problem for column in facts.drift.columns)
@@ -295,7 +296,7 @@ def _drift_fields(column: ColumnDrift, bars: Bars | None) -> dict[str, Any]:
         "known": {"x": places, "y": bars.known},
         "served": {"x": places, "y": bars.served},
         "moved": "yes" if column.drifted else "no",
-        "score": probability(column.score),
+        "score": score(column.score),
         "threshold": quantity(column.threshold),
     }
 
@@ -323,7 +324,9 @@ def comparison(facts: WindowFacts) -> Widgets:
     if found.classes:
         widgets += [
             plotly_figure(
-                title="Recall by class", figure=figures.draw_recalls(found), size=WidgetSize.HALF
+                title="Recall by class, largest loss first",
+                figure=figures.draw_recalls(found),
+                size=WidgetSize.HALF,
             ),
             _classes_table(found),
         ]

@@ -9,6 +9,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rtscv_mlops.review.words import SMALLEST_P_VALUE
+
 LOOKALIKES = str.maketrans({"<": "\u2039", ">": "\u203a"})
 INVISIBLE = {"Cc", "Cs", "Zl", "Zp"}
 REORDERING = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -80,11 +82,11 @@ def percent_range(interval: tuple[float, float] | None) -> str:
     return f"{low} to {high} %"
 
 
-def probability(value: float | None) -> str:
-    """Return a p-value; below a thousandth its size says nothing more."""
+def score(value: float | None) -> str:
+    """Return a distance or a p-value; where it is tiny its size says nothing more."""
     if value is None or not math.isfinite(value):
         return NOTHING
-    return "below 0.001" if value < 0.001 else f"{value:.3f}"
+    return f"< {SMALLEST_P_VALUE}" if 0 < value < SMALLEST_P_VALUE else f"{value:.3g}"
 
 
 def quantity(value: Any) -> str:
