@@ -314,7 +314,7 @@ def hostile_alert(text):
     )
     names = {"monitor": text, "model": text, "champion_version": text, "headline": text}
     facts = window_facts(**names, clusters=(card,) * 9, blocked=text)
-    return make_alert(facts, AlertDecision(True, text), LINKS)
+    return make_alert(facts, AlertDecision(True, text), LINKS, text)
 
 
 def test_the_alert_says_what_was_found():
@@ -341,6 +341,27 @@ def test_the_alert_says_what_was_found():
     assert payload["unknown_rate_interval"] == [0.04, 0.10]
     assert (payload["rows"], payload["unknowns"]) == (1200, 37)
     assert payload["links"] == LINKS
+
+
+@pytest.mark.parametrize(
+    ("verdict", "version", "step"),
+    [
+        ("unknowns", "4", "rtscv-mlops review show pets.yaml --version 4"),
+        ("not_assessed:no_champion", "", "rtscv-mlops check pets.yaml"),
+        ("drift", "", ""),
+    ],
+)
+def test_an_alert_says_what_to_do_next(verdict, version, step):
+    """Who is woken up gets the version and the command to go on with, where there is one."""
+    alert = make_alert(window_facts(verdict=verdict), DUE, {}, version)
+
+    lines, payload = alert.text.splitlines(), alert.payload()
+
+    assert [line for line in lines if line.startswith("Next")] == (
+        [f"Next: {step}"] if step else []
+    )
+    assert ("Challenger: version 4" in lines) == bool(version)
+    assert (payload["challenger_version"], payload["next"]) == (version, step)
 
 
 def test_an_alert_on_what_was_not_assessed_is_no_comfort():
@@ -387,6 +408,8 @@ def test_links_lose_their_password():
     alert = make_alert(window_facts(), DUE, {"run": f"https://me:{SECRET}@mlflow.example/#/r"})
 
     assert alert.links == {"run": "https://mlflow.example/#/r"}
+    alert = make_alert(window_facts(), DUE, {"Report": f"sftp://me:{SECRET}@host/report.html"})
+    assert alert.links == {"Report": "sftp://host/report.html"}
 
 
 @pytest.fixture

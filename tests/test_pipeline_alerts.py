@@ -36,7 +36,11 @@ def test_a_window_that_is_run_three_times_alerts_once(tmp_path, receiver):
     facts = outcomes[0].facts
     assert facts.headline in str(message)
     assert facts.verdict in str(message)
-    assert "rtscv.alert" in deployment.window_run(NEW).tags()
+    run = deployment.window_run(NEW)
+    assert "rtscv.alert" in run.tags()
+    assert message["next"] == "rtscv-mlops review show leaves.yaml --version 2"
+    # Without a server there is no page, but a file.
+    assert message["links"] == {"Report": run.place("report.html").removeprefix("file://")}
 
 
 def test_a_window_without_a_verdict_alerts_once(tmp_path, receiver):

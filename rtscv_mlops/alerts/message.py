@@ -17,6 +17,8 @@ from rtscv_mlops.review import (
     probability,
     rate,
     safe_link,
+    safe_place,
+    shell_word,
     verdict_words,
     window_name,
 )
@@ -33,6 +35,8 @@ class Alert:
     facts: WindowFacts
     why: str
     links: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
+    """The challenger that the window made; empty if it made none."""
 
     @property
     def key(self) -> str:
@@ -61,10 +65,22 @@ class Alert:
             f"Window: {window_name(facts)}, {counted(facts.rows, 'row')}",
             f"Verdict: {harmless(verdict_words(facts.verdict))}",
             *self._findings(),
+            *([f"Challenger: version {harmless(self.version, 20)}"] if self.version else []),
+            *([f"Next: {self.next_step}"] if self.next_step else []),
             f"Why this alert: {harmless(self.why, 300)}",
             *(f"{name}: {target}" for name, target in self.links.items()),
         ]
         return "\n".join(lines)
+
+    @property
+    def next_step(self) -> str:
+        """The command to go on with; empty where there is nothing to do but to look."""
+        file = f"{shell_word(self.facts.monitor, 'monitor')}.yaml"
+        if not self.facts.assessed:
+            return f"rtscv-mlops check {file}"
+        if not self.version:
+            return ""
+        return f"rtscv-mlops review show {file} --version {shell_word(self.version, 'N')}"
 
     def _version(self) -> str:
         """Name the champion; a window may fail before anybody has asked which it is."""
@@ -92,6 +108,7 @@ class Alert:
             "monitor": harmless(facts.monitor),
             "model": harmless(facts.model),
             "champion_version": harmless(facts.champion_version, 20),
+            "challenger_version": harmless(self.version, 20),
             "window_start": facts.window_start.isoformat(),
             "window_end": facts.window_end.isoformat(),
             "verdict": harmless(facts.verdict),
@@ -106,18 +123,24 @@ class Alert:
             "clusters": len(facts.clusters),
             "blocked": harmless(facts.blocked, 300),
             "why": harmless(self.why, 300),
+            "next": self.next_step,
             "links": dict(self.links),
             "text": f"{self.subject}\n{self.text}",
         }
 
 
-def make_alert(facts: WindowFacts, decision: AlertDecision, links: Mapping[str, str]) -> Alert:
+def make_alert(
+    facts: WindowFacts, decision: AlertDecision, links: Mapping[str, str], version: str = ""
+) -> Alert:
     """Return the alert for a window; links are web addresses or, as text, paths and commands."""
     targets = {
-        harmless(name, 40): safe_link(target) or plain(target, 300).translate(QUOTES)
-        for name, target in links.items()
+        harmless(name, 40): safe_link(target) or _path(target) for name, target in links.items()
     }
-    return Alert(facts, decision.why, targets)
+    return Alert(facts, decision.why, targets, version)
+
+
+def _path(target: str) -> str:
+    return plain(safe_place(target) or target, 300).translate(QUOTES)
 
 
 def harmless(text: str, width: int = 80) -> str:

@@ -20,6 +20,7 @@ from rtscv_mlops.alerts import (
 )
 from rtscv_mlops.config import Monitor
 from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
+from rtscv_mlops.pipeline.record import REPORT_LINK, find_links
 from rtscv_mlops.registry import MlflowClient, RunSummary, WindowRun, tags
 from rtscv_mlops.review import ReviewStatus
 
@@ -107,11 +108,12 @@ def _send(
     tried = run.read_json(TRIES) or []
     if not _is_ours_to_send(client, model, run, facts.key, len(tried)):
         return AlertDecision(False, "Another process has sent this alert.")
-    version = run.tags().get(tags.VERSION)
-    links = registry.links(client, run.run_id, model, version)
+    version = run.tags().get(tags.VERSION, "")
+    links = find_links(run, model, version)
     if not facts.assessed:
-        links.pop("Report", None)  # Where nothing was judged there is none.
-    sent = send_alert(make_alert(facts, decision, links), monitor.alert, channels)
+        links.pop(REPORT_LINK, None)  # Where nothing was judged there is none.
+    alert = make_alert(facts, decision, links, version)
+    sent = send_alert(alert, monitor.alert, channels)
     if was_delivered(sent):
         told = {tags.ALERT: datetime.now(UTC).isoformat(), tags.ALERTED: facts.verdict}
         run.set_tags(told)

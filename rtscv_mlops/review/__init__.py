@@ -22,6 +22,7 @@ from rtscv_mlops.review.words import (
     rate,
     safe_link,
     safe_place,
+    shell_word,
     verdict_words,
     window_name,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "rate",
     "safe_link",
     "safe_place",
+    "shell_word",
     "too_few_because",
     "verdict_words",
     "window_name",

@@ -21,6 +21,7 @@ from rtscv_mlops.review.words import (
     rate,
     safe_link,
     safe_place,
+    shell_word,
     verdict_words,
     window_name,
 )
@@ -267,7 +268,7 @@ def _commands(facts: WindowFacts, version: str) -> str:
     """Return how to answer; what is blocked has its answer already, and takes no other."""
     if not facts.detected or facts.blocked:
         return ""
-    monitor, version = _word(facts.monitor, "monitor"), _word(version, "N")
+    monitor, version = shell_word(facts.monitor, "monitor"), shell_word(version, "N")
     commands = "\n".join(
         f"rtscv-mlops review {verb} {monitor}.yaml --version {version} --reviewer YOUR-NAME"
         for verb in ("approve", "reject")
@@ -283,13 +284,10 @@ def _commands(facts: WindowFacts, version: str) -> str:
 
 def with_file(description: str, monitor: str, file: str) -> str:
     """Return a description whose commands name the monitor's file as its reader does."""
-    command = re.compile(rf"(rtscv-mlops review \w+ ){re.escape(_word(monitor, 'monitor'))}\.yaml")
+    command = re.compile(
+        rf"(rtscv-mlops review \w+ ){re.escape(shell_word(monitor, 'monitor'))}\.yaml"
+    )
     return command.sub(lambda found: found[1] + shlex.quote(file), description)
-
-
-def _word(text: str, otherwise: str) -> str:
-    """Return text that is safe in a shell, since a reviewer will paste it there."""
-    return re.sub(r"[^A-Za-z0-9._-]", "", text).lstrip("-")[:100] or otherwise
 
 
 def _table(header: Sequence[str], rows: Iterable[Iterable[str]]) -> str:

@@ -144,3 +144,8 @@ def safe_place(address: str) -> str:
     """Return a path, or a store's address without user and password, for code; else nothing."""
     place = PASSWORD.sub("", plain(address, 2_000))
     return place if PLACE.match(place) and "`" not in place else ""
+
+
+def shell_word(text: str, otherwise: str) -> str:
+    """Return text that is safe in a shell, since somebody will paste it there."""
+    return re.sub(r"[^A-Za-z0-9._-]", "", text).lstrip("-")[:100] or otherwise
