@@ -3,18 +3,23 @@
 import json
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date, timedelta
 from hashlib import sha256
 from html import escape
 from html.parser import HTMLParser
+from importlib.resources import files
 from urllib.parse import quote
 
 import pytest
 import requests
 
 from rtscv_mlops import pipeline, registry
-from rtscv_mlops.airflow.page.views import _records
+from rtscv_mlops.airflow.page.app import TEMPLATES
+from rtscv_mlops.airflow.page.decision import Rights, decide
+from rtscv_mlops.airflow.page.views import _records, window_view
 from rtscv_mlops.config import load_monitor
+from rtscv_mlops.facts import TellingFeature
 from rtscv_mlops.pipeline import overview, question_id
 from rtscv_mlops.pipeline.record import read_facts, write_facts
 from rtscv_mlops.registry import History, WindowRun, journal, tags
@@ -506,6 +511,41 @@ def test_pages_fit_their_width(visitor, runs, width, scheme):
 
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.complaints == []
+
+
+def wide_page(deployment):
+    """The page of a window whose groups differ in long category values, with its style in it."""
+    monitor = deployment.monitor()
+    page = overview.show_window(monitor, deployment.runs(NEW)[0].run_id)
+    wide = (
+        "delivery to a neighbour, signed for (34%)",
+        "collected_by_the_customer_at_the_depot (51%)",
+    )
+    features = [
+        TellingFeature(name="kind_of_last_transaction", here=wide[0], known=wide[1], effect=0.345),
+        TellingFeature(name="weight", here="10.7", known="0.0191", effect=-2.14),
+    ]
+    card = page.facts.clusters[0].model_copy(update={"features": tuple(features)})
+    facts = page.facts.model_copy(update={"clusters": (card,) * 2})
+    decision = decide(page, [], Rights(False, frozenset()), "UTC")
+    view = window_view(monitor, DAG, replace(page, facts=facts, has_report=False), decision)
+    html = TEMPLATES.get_template("window.html").render(root="", view=view, answer_to="")
+    style = (files("rtscv_mlops.airflow.page") / "static/page.css").read_text()
+    return html.replace("</head>", f"<style>{style}</style></head>")
+
+
+@pytest.mark.parametrize("width", [800, 1440])
+def test_wide_values_hide_no_effect(browser, leaves, width):
+    """Long values are broken into lines, so that the last column of a group needs no scrolling."""
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.set_content(wide_page(leaves))
+
+    hidden = "each => each.map(one => one.scrollWidth - one.clientWidth)"
+    assert page.eval_on_selector_all(".cluster > .scroll", hidden) == [0, 0]
+    heights = "each => each.map(one => one.offsetHeight)"
+    words, numbers = page.eval_on_selector_all(".cluster:first-child .telling tbody tr", heights)
+    assert numbers < min(words, 40)  # A number stays on its line.
+    page.close()
 
 
 def test_windows_can_be_reached_by_keyboard(visitor, runs):
