@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rtscv_mlops import pipeline
+from rtscv_mlops import pipeline, registry
 from rtscv_mlops.alerts import AlertDecision, make_alert
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.pipeline.record import read_facts
@@ -45,6 +45,19 @@ def deployment():
 
 
 # -- what every window leaves
+
+
+def test_the_report_leads_to_its_run(tmp_path, monkeypatch):
+    """Where MLflow has a web page, the report links its run there, and not itself."""
+    found = {"Run": "https://mlflow.example/#/runs/1", "Report": "https://mlflow.example/report"}
+    monkeypatch.setattr(registry, "links", lambda *_: dict(found))
+    deployment = deployed(tmp_path)
+
+    deployment.run(QUIET)
+
+    page = deployment.window_run(QUIET).download("report.html", tmp_path).read_text()
+    assert found["Run"] in page
+    assert found["Report"] not in page
 
 
 @pytest.mark.parametrize(("day", "verdict"), VERDICTS.items())

@@ -89,7 +89,7 @@ def test_the_whole_report_is_drawn(browser, digits, width, tmp_path):
     seen = visit(browser, path, width)
 
     assert facts.headline in seen.text
-    for title in ("What to know", "Group 1", "Recall by class", "Most moved columns", "Time taken"):
+    for title in ("What to know", "Group 1", "Recall by class", "Most moved columns"):
         assert title in seen.text
     assert seen.plots == 5
     assert seen.overflow <= 0

@@ -23,7 +23,14 @@ from rtscv_mlops.pipeline import baseline
 from rtscv_mlops.pipeline.baseline import Baseline, disagreement, find_baseline
 from rtscv_mlops.pipeline.evidence import of_all_rows, write_rows
 from rtscv_mlops.pipeline.oddities import volume_jump
-from rtscv_mlops.pipeline.record import PLOTS, REPORT, first_facts, open_window_run, write_facts
+from rtscv_mlops.pipeline.record import (
+    PLOTS,
+    REPORT,
+    REPORT_LINK,
+    first_facts,
+    open_window_run,
+    write_facts,
+)
 from rtscv_mlops.pipeline.rectification import Rectification, Training, rectify, shown_columns
 from rtscv_mlops.pipeline.training import find_training
 from rtscv_mlops.registry import Champion, MlflowClient, WindowRun, tags
@@ -250,10 +257,9 @@ def write_report(
     facts = facts.model_copy(update={"drift": drift})
     write_facts(run, facts)
     with TemporaryDirectory() as folder:
-        page = Path(folder, REPORT)
-        # Seconds differ from try to try; the page, and so its digest, must not.
-        timeless = facts.model_copy(update={"timings": {}})
-        digest = report.write_report(timeless, evidence, monitor.drift, page)
+        page, links = Path(folder, REPORT), registry.links(run.client, run.run_id)
+        links.pop(REPORT_LINK, None)  # The page need not lead to itself.
+        digest = report.write_report(facts, evidence, monitor.drift, page, links=links)
         run.write_file(page)
         for plot in report.draw_plots(facts, evidence, Path(folder)):
             run.write_file(plot, PLOTS)

@@ -41,7 +41,6 @@ from rtscv_mlops.report.text import (
     plain,
     quantity,
     score,
-    seconds,
     unique,
 )
 from rtscv_mlops.review import probability
@@ -356,7 +355,7 @@ def method(facts: WindowFacts) -> Widgets:
     if facts.reference_rows:
         used.append(["rows of training data", f"{facts.reference_rows:,}"])
     used.append(["key", plain(facts.key, 20)])
-    widgets = [
+    return [
         table_data(
             title="How this was obtained",
             column_names=["Setting", "Value"],
@@ -364,16 +363,6 @@ def method(facts: WindowFacts) -> Widgets:
             size=WidgetSize.HALF,
         )
     ]
-    if facts.timings:
-        widgets.append(
-            table_data(
-                title="Time taken",
-                column_names=["Stage", "Time"],
-                data=[[plain(name, 40), seconds(time)] for name, time in facts.timings.items()],
-                size=WidgetSize.HALF,
-            )
-        )
-    return widgets
 
 
 def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

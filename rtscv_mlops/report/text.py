@@ -100,11 +100,6 @@ def quantity(value: Any) -> str:
     return f"{value:.3g}"
 
 
-def seconds(value: float) -> str:
-    """Return a duration."""
-    return f"{value:.1f} s" if value < 100 else f"{value / 60:.0f} min"
-
-
 def times(factor: float) -> str:
     """Return a multiple."""
     return f"{factor:.1f}x" if factor < 100 else "over 100x"
