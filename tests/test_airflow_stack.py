@@ -123,7 +123,8 @@ def test_a_notifier_of_airflow_gets_the_alert(stack, first):
     The sample, and so the interval, depends on the day: it is compared with the question's.
     """
     lines = (stack.folder / "alerts.txt").read_text().splitlines()
-    (share,) = re.findall(r"^\*\*(About \d+ % \(\d+-\d+ %\)) of this window", first["body"])
+    share_of = r"^\*\*Window .*: (About \d+ % \(\d+-\d+ %\)) of this window"
+    (share,) = re.findall(share_of, first["body"])
 
     assert len(lines) == 1
     assert lines[0].startswith(f"[rtscv] {MODEL} ")

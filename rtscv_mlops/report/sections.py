@@ -360,7 +360,7 @@ def method(facts: WindowFacts) -> Widgets:
             title="How this was obtained",
             column_names=["Setting", "Value"],
             data=used,
-            size=WidgetSize.HALF,
+            size=WidgetSize.FULL,
         )
     ]
 

@@ -226,7 +226,7 @@ def settings_changed_between_tries(bench):
 
 @PART.row(111, "report-fails")
 def report_fails(bench):
-    def fail(*given: Any) -> str:
+    def fail(*given: Any, **more: Any) -> str:
         raise TypeError("Evidently cannot draw this")
 
     bench.put(traffic())
