@@ -1,8 +1,8 @@
 """Gas Sensor Array Drift, dealt out to champions and to the windows that each of them meets.
 
 The set has no timestamps, only batches in the order of time. The file at hand lacks batches 7 and
-10, so months 21 and 36 are missing. `RTSCV_DATA_DIR` names the folder that holds it. OpenML's
-copy (1476) has the 128 readings and the gas, and no column that names the batch.
+10, so months 21 and 36 are missing. `RTSCV_DATA_DIR` names the folder that holds it. By
+its listing, OpenML's copy (1476) has the 128 readings and the gas, and no column of batches.
 """
 
 from collections.abc import Iterator

@@ -130,9 +130,11 @@ def rectify(
         comparison = _compare(model, champion, estimator, training, window.sample, monitor)
     assessment = model.assessment_
     assert assessment is not None
-    look = partial(_look_without, monitor, champion, estimator, training, baseline)
-    with _timed(seconds, "canary"):
-        planted, blind = _try_canary(monitor.canary, window, model, known, before, look)
+    planted, blind = None, ""
+    if monitor.canary is not None:
+        look = partial(_look_without, monitor, champion, estimator, training, baseline)
+        with _timed(seconds, "canary"):
+            planted, blind = _try_canary(monitor.canary, window, model, known, before, look)
     taught = taught_fingerprints(known, window)
     hours = None if window.times is None else window.times.dt.floor("h")
     by_hour, by_origin = concentration(hours, unknown), concentration(window.origins, unknown)
@@ -249,7 +251,7 @@ def _concentrations(
 
 
 def _try_canary(
-    settings: CanarySettings | None,
+    settings: CanarySettings,
     window: Window,
     model: RTSCVClassifier,
     known: Known,
@@ -257,8 +259,6 @@ def _try_canary(
     look: canary.Look,
 ) -> tuple[CanaryFacts | None, str]:
     """Return what became of the canary, and what is to be said of it; no failure goes further."""
-    if settings is None:
-        return None, ""
     assert model.assessment_ is not None
     alone, seed = not model.assessment_.detected, model.random_state
     try:
