@@ -33,8 +33,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
 from rtscv_mlops import RTSCVClassifier
-from rtscv_mlops.compute import computing, on_one_thread
-from rtscv_mlops.config import ComputeSettings
+from rtscv_mlops.config.monitor import ComputeSettings
+from rtscv_mlops.runtime import computing, on_one_thread
 
 RESULTS = Path(__file__).parent / "results" / "dask.json"
 COLUMNS, CLASSES = 64, 10

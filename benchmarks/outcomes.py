@@ -13,7 +13,10 @@ import sqlalchemy as sa
 
 from benchmarks.cluster import Cluster
 from benchmarks.fleet import Watched
-from rtscv_mlops.registry import MlflowClient, RunSummary, find_runs, find_versions, tags
+from rtscv_mlops.tracking import tags
+from rtscv_mlops.tracking.client import MlflowClient
+from rtscv_mlops.tracking.registry import find_versions
+from rtscv_mlops.tracking.runs import RunSummary, find_runs
 
 PAGE = 100
 """Rows that Airflow's API gives at once."""

@@ -19,8 +19,9 @@ from sklearn.svm import SVC
 
 from examples.pictures import draw_unknowns
 from rtscv_mlops import RTSCVClassifier
+from rtscv_mlops.estimator.statistics import Assessment
 from rtscv_mlops.metrics import open_set_scores
-from rtscv_mlops.rectify import Assessment, Verdict
+from rtscv_mlops.outcomes import Verdict
 
 HIDDEN = (0, 4, 6)
 UNKNOWN_SHARE = 0.15

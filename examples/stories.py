@@ -22,12 +22,16 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from rtscv_mlops import pipeline, registry
-from rtscv_mlops.config import Monitor, load_monitor
+from rtscv_mlops.config.loading import load_monitor
+from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.demo import log_once
 from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.review import percent, rate
+from rtscv_mlops.models.register import log_champion
+from rtscv_mlops.operations.score import score_window
+from rtscv_mlops.pipeline.run import Outcome, run_window
+from rtscv_mlops.text import percent, rate
+from rtscv_mlops.tracking.record import save_report
 from rtscv_mlops.window import Interval
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
@@ -105,7 +109,7 @@ class Judged:
     """A window, what the pipeline said of it, and how right that was once labels had arrived."""
 
     window: Window
-    outcome: pipeline.Outcome
+    outcome: Outcome
     figures: dict[str, float]
 
     @property
@@ -185,7 +189,7 @@ def prepare(folder: Path, champion: Champion, windows: Sequence[Window]) -> Moni
 
 
 def _log(champion: Champion, monitor: Monitor) -> None:
-    registry.log_champion(
+    log_champion(
         champion.model,
         champion.X,
         champion.y,
@@ -200,9 +204,9 @@ def judge(monitor: Monitor, windows: Sequence[Window], console: Console) -> list
     """Run each window through the pipeline, then let its labels arrive."""
     judged = []
     for window in track(windows, f"Judging the windows of {monitor.name}", console=console):
-        outcome = pipeline.run_window(monitor, window.interval)
+        outcome = run_window(monitor, window.interval)
         assessed = outcome.facts.assessed
-        figures = pipeline.score_window(monitor, window.interval).figures if assessed else {}
+        figures = score_window(monitor, window.interval).figures if assessed else {}
         judged.append(Judged(window, outcome, figures))
     return judged
 
@@ -254,7 +258,7 @@ def tell_what_next(
     """Say where the last finding is, and what a person may do about it."""
     found = [one for one in judged if one.outcome.version]
     shown = (found or judged)[-1]
-    page = pipeline.save_report(monitor, shown.outcome.run_id, folder / monitor.name)
+    page = save_report(monitor, shown.outcome.run_id, folder / monitor.name)
     lines = [f"Report of {monitor.name}, {shown.window.story}: {page}"]
     file, version = folder / f"{monitor.name}.yaml", shown.outcome.version
     if shown.facts.blocked:

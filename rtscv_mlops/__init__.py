@@ -12,8 +12,8 @@ __version__ = "0.1.0"
 
 # Loaded on first use: Airflow imports this package each time it parses a DAG file.
 _MODULE_OF = {
-    "RTSCVClassifier": "rtscv_mlops.rectify",
-    "log_champion": "rtscv_mlops.registry.register",
+    "RTSCVClassifier": "rtscv_mlops.estimator.classifier",
+    "log_champion": "rtscv_mlops.models.register",
 }
 
 __all__ = sorted([*_MODULE_OF, "__version__"])

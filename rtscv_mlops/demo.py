@@ -15,11 +15,17 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.svm import SVC
 
-from rtscv_mlops import pipeline, registry
-from rtscv_mlops.config import Monitor, load_monitor
+from rtscv_mlops.config.loading import load_monitor
+from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import ModelError, NotAssessed
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.review import percent, rate
+from rtscv_mlops.models.load import find_champion
+from rtscv_mlops.models.register import log_champion
+from rtscv_mlops.pipeline.run import Outcome, run_window
+from rtscv_mlops.text import percent, rate
+from rtscv_mlops.tracking.client import connect, make_experiment
+from rtscv_mlops.tracking.ledger import experiment_name
+from rtscv_mlops.tracking.record import save_report
 from rtscv_mlops.window import Interval
 
 if TYPE_CHECKING:
@@ -84,7 +90,7 @@ def run_demo(folder: Path, console: "Console") -> list[WindowFacts]:
         highlight=False,
     )
     outcomes = [
-        pipeline.run_window(monitor, day.interval)
+        run_window(monitor, day.interval)
         for day in track(days, "Judging each day", console=console)
     ]
     facts = [outcome.facts for outcome in outcomes]
@@ -164,17 +170,17 @@ def log_once(monitor: Monitor, folder: Path, log: Callable[[Monitor], object]) -
     """Have a story's champion logged, unless the folder has one from before."""
     if has_champion(monitor):
         return
-    client, model = registry.connect(monitor.model), monitor.model.name
+    client, model = connect(monitor.model), monitor.model.name
     if client.tracking_uri.startswith("sqlite:"):  # A server decides itself where artifacts go.
-        for experiment in (model, registry.experiment_name(model)):
-            registry.make_experiment(client, experiment, (folder / "artifacts").as_uri())
+        for experiment in (model, experiment_name(model)):
+            make_experiment(client, experiment, (folder / "artifacts").as_uri())
     log(monitor)
 
 
 def has_champion(monitor: Monitor) -> bool:
     """Tell whether an earlier run left a champion."""
     try:
-        registry.find_champion(registry.connect(monitor.model), monitor.model)
+        find_champion(connect(monitor.model), monitor.model)
     except (ModelError, NotAssessed):
         return False
     return True
@@ -182,7 +188,7 @@ def has_champion(monitor: Monitor) -> bool:
 
 def _log_champion(monitor: Monitor) -> None:
     images, digits = training_rows()
-    registry.log_champion(
+    log_champion(
         SVC().fit(images, digits),
         images,
         digits,
@@ -191,7 +197,7 @@ def _log_champion(monitor: Monitor) -> None:
     )
 
 
-def _table(days: list[Day], outcomes: list[pipeline.Outcome]) -> "Table":
+def _table(days: list[Day], outcomes: list[Outcome]) -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -221,10 +227,10 @@ def estimate(facts: WindowFacts) -> str:
 
 
 def _tell_what_next(
-    folder: Path, monitor: Monitor, outcomes: list[pipeline.Outcome], console: "Console"
+    folder: Path, monitor: Monitor, outcomes: list[Outcome], console: "Console"
 ) -> None:
     shown = next((one for one in reversed(outcomes) if one.version), outcomes[-1])
-    page = pipeline.save_report(monitor, shown.run_id, folder)
+    page = save_report(monitor, shown.run_id, folder)
     file = folder / "digits.yaml"
     lines = [
         f"Version {shown.version} waits for a person: rtscv-mlops review show {file}",

@@ -12,8 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from rtscv_mlops import log_champion
-from rtscv_mlops.config import ModelSettings
-from rtscv_mlops.registry.champion import load_champion
+from rtscv_mlops.config.monitor import ModelSettings
+from rtscv_mlops.models.load import load_champion
 
 EXPERIMENT = "champions"
 

@@ -31,13 +31,13 @@ def command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
     """Run a command as a terminal would; return its exit code and both outputs."""
-    from rtscv_mlops import cli
+    from rtscv_mlops.cli import commands
 
     def run(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["rtscv-mlops", *map(str, words)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
-            cli.main()
+            commands.main()
         out, err = capsys.readouterr()
         return int(end.value.code or 0), out, err
 

@@ -23,10 +23,14 @@ from mlflow.tracking import MlflowClient
 from mlflow.tracking._tracking_service import utils
 from sklearn.svm import SVC
 
-from rtscv_mlops import log_champion, pipeline, registry
-from rtscv_mlops.config import Monitor, load_monitor
-from rtscv_mlops.pipeline import Outcome
-from rtscv_mlops.registry import RunSummary, VersionSummary, WindowRun
+from rtscv_mlops import log_champion
+from rtscv_mlops.config.loading import load_monitor
+from rtscv_mlops.config.monitor import Monitor
+from rtscv_mlops.pipeline.run import Outcome, run_window
+from rtscv_mlops.tracking.ledger import experiment_name
+from rtscv_mlops.tracking.registry import VersionSummary, find_versions
+from rtscv_mlops.tracking.runs import RunSummary, find_runs
+from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval
 from tests.registries import client_of, new_database
 
@@ -107,14 +111,14 @@ class Deployment:
         return log_champion(model.fit(rows, kinds), rows, kinds, tracking_uri=self.uri, **given)
 
     def run(self, day: str, monitor: Monitor | None = None, **given: Any) -> Outcome:
-        return pipeline.run_window(monitor or self.monitor(), Interval.day(day), **given)
+        return run_window(monitor or self.monitor(), Interval.day(day), **given)
 
     def runs(self, day: str, monitor: str = MODEL) -> list[RunSummary]:
         window = Interval.day(day).id
-        return registry.find_runs(self.client, MODEL, monitor=monitor, window=window)
+        return find_runs(self.client, MODEL, monitor=monitor, window=window)
 
     def versions(self, day: str) -> list[VersionSummary]:
-        found = registry.find_versions(self.client, MODEL)
+        found = find_versions(self.client, MODEL)
         return [version for version in found if version.window == Interval.day(day).id]
 
     def window_run(self, day: str) -> WindowRun:
@@ -129,7 +133,7 @@ class Deployment:
 def deploy(folder: Path) -> Deployment:
     """Set up MLflow, a champion, and a day of each kind; nothing is judged yet."""
     client = client_of(new_database(folder))
-    for experiment in (MODEL, registry.experiment_name(MODEL)):
+    for experiment in (MODEL, experiment_name(MODEL)):
         client.create_experiment(experiment, artifact_location=(folder / "artifacts").as_uri())
     deployment = Deployment(folder)
     deployment.add_champion()

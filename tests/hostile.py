@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rtscv_mlops.config import DriftSettings
+from rtscv_mlops.config.monitor import DriftSettings
 from rtscv_mlops.facts import ClassComparison, ClusterCard, Comparison, Evidence, TellingFeature
 from tests.report_example import not_assessed
 
@@ -289,7 +289,7 @@ def hostile_comparison(strings: Sequence[str], how: str) -> Comparison:
 
 def hostile(payloads: Sequence[str]) -> tuple[Any, Evidence]:
     """Facts and evidence of a report in which every text is a payload, each in its turn."""
-    from rtscv_mlops.report import compare_columns
+    from rtscv_mlops.report.drift import compare_columns
 
     rng = np.random.default_rng(0)
     text = partial(next, cycle(payloads))

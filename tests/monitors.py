@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rtscv_mlops.config import load_monitor
+from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ConfigError
 
 MINIMAL = """\

@@ -15,7 +15,7 @@ import mlflow
 from mlflow.entities import LoggedModelStatus
 from mlflow.tracking import MlflowClient
 
-from rtscv_mlops.registry import tags
+from rtscv_mlops.tracking import tags
 
 ROUNDS = int(os.environ.get("RTSCV_RACE_ROUNDS", "2"))
 """How often each race is run: few times in a test run, many in a long experiment."""

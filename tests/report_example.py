@@ -11,7 +11,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
 from rtscv_mlops import RTSCVClassifier
-from rtscv_mlops.config import DriftSettings
+from rtscv_mlops.config.monitor import DriftSettings
 from rtscv_mlops.facts import (
     ClassComparison,
     ClusterCard,
@@ -20,7 +20,7 @@ from rtscv_mlops.facts import (
     TellingFeature,
     WindowFacts,
 )
-from rtscv_mlops.report import compare_columns
+from rtscv_mlops.report.drift import compare_columns
 
 HIDDEN = (4, 6)
 START, END = datetime(2026, 1, 12, tzinfo=UTC), datetime(2026, 1, 13, tzinfo=UTC)

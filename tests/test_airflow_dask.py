@@ -10,11 +10,12 @@ from datetime import timedelta
 import pytest
 from distributed import Client
 
-from rtscv_mlops.config import ComputeSettings
+from rtscv_mlops.config.monitor import ComputeSettings
 from rtscv_mlops.demo import MODEL, make_days, prepare
-from rtscv_mlops.pipeline import run_window
-from rtscv_mlops.pipeline.record import read_facts
-from rtscv_mlops.registry import WindowRun, find_runs
+from rtscv_mlops.pipeline.run import run_window
+from rtscv_mlops.tracking.record import read_facts
+from rtscv_mlops.tracking.runs import find_runs
+from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval
 from tests.stacks import (
     FIRST,

@@ -14,17 +14,20 @@ from urllib.parse import quote
 import pytest
 import requests
 
-from rtscv_mlops import pipeline, registry
 from rtscv_mlops.airflow.page.app import TEMPLATES
 from rtscv_mlops.airflow.page.decision import Rights, decide
 from rtscv_mlops.airflow.page.views import _records, window_view
-from rtscv_mlops.config import load_monitor
+from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.facts import TellingFeature
-from rtscv_mlops.pipeline import overview, question_id
-from rtscv_mlops.pipeline.record import read_facts, write_facts
-from rtscv_mlops.registry import History, WindowRun, journal, tags
-from rtscv_mlops.registry.ledger import open_ledger
-from rtscv_mlops.review import plain
+from rtscv_mlops.operations import overview
+from rtscv_mlops.review.answers import question_id, review_challenger
+from rtscv_mlops.text import plain
+from rtscv_mlops.tracking import journal, tags
+from rtscv_mlops.tracking.ledger import open_ledger
+from rtscv_mlops.tracking.promotion import History
+from rtscv_mlops.tracking.record import read_facts, write_facts
+from rtscv_mlops.tracking.registry import challenger
+from rtscv_mlops.tracking.window_run import WindowRun
 from tests.airflow_site import ROLES, airflow_site
 from tests.deployments import EMPTY, MODEL, MOVED, NEW, QUIET, deployed, judged_copy
 from tests.hostile import CORPUS, hostile_cards, hostile_comparison, watched
@@ -60,9 +63,7 @@ def thorns(tmp_path_factory):
     version = deployment.run(NEW, monitor).version
     run = WindowRun(deployment.client, deployment.runs(NEW, "thorns")[0].run_id)
     write_facts(run, hostile_facts(read_facts(run)))
-    pipeline.review_challenger(
-        monitor, version, approve=False, reviewer=HOSTILE, reason=f"Not {HOSTILE}"
-    )
+    review_challenger(monitor, version, approve=False, reviewer=HOSTILE, reason=f"Not {HOSTILE}")
     write_hostile_records(deployment)
     return deployment
 
@@ -133,7 +134,7 @@ def show(site, deployment, name):
 
 
 def waiting_question(deployment):
-    return question_id(registry.challenger(deployment.client, MODEL))
+    return question_id(challenger(deployment.client, MODEL))
 
 
 def question(run_id, asked, day=NEW, conf=None, dag_id=DAG, reviewers=()):

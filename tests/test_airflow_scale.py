@@ -8,7 +8,10 @@ from benchmarks.celery_scale import run_fleet
 from benchmarks.cluster import can_be_apart, cluster
 from benchmarks.fleet import make_fleet
 from benchmarks.outcomes import find_problems, local_paths, shared_folders, task_instances
-from rtscv_mlops.registry import MlflowClient, find_runs, find_versions, tags
+from rtscv_mlops.tracking import tags
+from rtscv_mlops.tracking.client import MlflowClient
+from rtscv_mlops.tracking.registry import find_versions
+from rtscv_mlops.tracking.runs import find_runs
 from tests.stacks import wait_until
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ from datetime import timedelta
 import pytest
 
 from rtscv_mlops.demo import MODEL
-from rtscv_mlops.pipeline import list_challengers, roll_back
-from rtscv_mlops.registry import find_runs
+from rtscv_mlops.review.answers import list_challengers, roll_back
+from rtscv_mlops.tracking.runs import find_runs
 from tests.stacks import (
     DAG_ID,
     TASKS,

@@ -1,6 +1,7 @@
 """The layers of the package, kept by a test rather than by a drawing."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +12,17 @@ PACKAGE = Path(__file__).parents[1] / "rtscv_mlops"
 LAYERS = [  # a module may import the rows above its own, itself, and nothing else of ours
     {"__init__", "__version__"},  # the package itself, whose public names load when used
     {"errors", "process"},
-    {"metrics"},
-    {"config", "facts", "window", "rectify"},  # pure
-    {"assess", "review", "peers"},  # pure: what is made of a finding, asked, compared with it
-    {"sources", "report", "registry", "alerts", "compute"},  # one outside world each
+    {"metrics", "outcomes", "window"},
+    {"facts"},
+    {"text"},
+    {"config", "estimator"},  # pure
+    {"rectify", "runtime"},  # the estimator's former home; where work is done
+    {"report", "sources", "tracking"},  # one outside world each: Evidently, rows, MLflow
+    {"models"},
+    {"judging"},
+    {"alerts", "review"},
     {"pipeline"},
-    {"demo"},
+    {"bench", "demo", "operations"},
     {"airflow", "cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -66,7 +72,7 @@ def test_modules_import_only_the_layers_above():
 def package(tmp_path):
     """An empty package of our name, to be filled with imports."""
     folder = tmp_path / PACKAGE.name
-    (folder / "rectify").mkdir(parents=True)
+    (folder / "estimator").mkdir(parents=True)
     return folder
 
 
@@ -75,11 +81,11 @@ def package(tmp_path):
     [
         ("errors.py", "from rtscv_mlops.config import Settings", "errors imports config"),
         ("window.py", "import rtscv_mlops.config", "window imports config"),
-        ("review.py", "from .assess import make_cards", "review imports assess"),
-        ("rectify/search.py", "from .. import registry", "rectify imports registry"),
-        ("rectify/search.py", "from ..report import page", "rectify imports report"),
+        ("sources.py", "from .judging import judge", "sources imports judging"),
+        ("estimator/search.py", "from .. import tracking", "estimator imports tracking"),
+        ("estimator/search.py", "from ..report import page", "estimator imports report"),
         ("config.py", "def f():\n    from rtscv_mlops import cli", "config imports cli"),
-        ("__init__.py", "from rtscv_mlops.rectify import fit", "__init__ imports rectify"),
+        ("__init__.py", "from rtscv_mlops.estimator import fit", "__init__ imports estimator"),
         ("helpers.py", "", "helpers is in no layer"),
         ("helpers/texts.py", "", "helpers is in no layer"),
         (
@@ -100,11 +106,11 @@ def test_a_wrong_import_is_seen(package, file, line, complaint):
 @pytest.mark.parametrize(
     ("file", "line"),
     [
-        ("rectify/search.py", "from rtscv_mlops.metrics import recall"),
-        ("rectify/search.py", "from .folds import split"),
-        ("rectify/__init__.py", "from rtscv_mlops.rectify.search import fit"),
-        ("registry.py", "from rtscv_mlops import __version__, errors, rectify"),
-        ("registry.py", "import mlflow\nfrom sklearn.base import clone"),
+        ("estimator/search.py", "from rtscv_mlops.metrics import recall"),
+        ("estimator/search.py", "from .folds import split"),
+        ("estimator/__init__.py", "from rtscv_mlops.estimator.search import fit"),
+        ("tracking.py", "from rtscv_mlops import __version__, errors, estimator"),
+        ("tracking.py", "import mlflow\nfrom sklearn.base import clone"),
     ],
 )
 def test_a_right_import_is_let_be(package, file, line):
@@ -112,3 +118,12 @@ def test_a_right_import_is_let_be(package, file, line):
     (package / file).write_text(line)
 
     assert violations(package) == []
+
+
+def test_a_file_name_occurs_once():
+    """A name leads to one file: no two modules of the package share theirs."""
+    names = Counter(
+        file.stem for file in PACKAGE.rglob("*.py") if file.stem not in ("__init__", "__main__")
+    )
+
+    assert [name for name, files in names.items() if files > 1] == []

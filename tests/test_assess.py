@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from rtscv_mlops import RTSCVClassifier
-from rtscv_mlops.assess import (
+from rtscv_mlops.judging.describe import (
     Known,
     compare_by_folds,
     compare_on_holdout,

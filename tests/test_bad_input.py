@@ -15,7 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from rtscv_mlops import RTSCVClassifier
 from rtscv_mlops.errors import InputError
-from rtscv_mlops.rectify.copies import find_distinct, fingerprints
+from rtscv_mlops.estimator.rows import find_distinct, fingerprints
 from tests.windows import new_blob, split_digits
 
 X, Y, WINDOW, TRUTH = new_blob()

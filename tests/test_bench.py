@@ -15,13 +15,14 @@ from sklearn.dummy import DummyClassifier
 from sklearn.svm import SVC
 
 from rtscv_mlops import demo, log_champion
-from rtscv_mlops.assess import Known
-from rtscv_mlops.cli.bench import print_bench
+from rtscv_mlops.bench.catalogue import PEERS, Peer
+from rtscv_mlops.bench.compare import Labelled, _sample, bench, load_labelled
+from rtscv_mlops.bench.detector import UNKNOWN, Detector
+from rtscv_mlops.bench.trials import hide_classes
+from rtscv_mlops.cli.output import print_bench
 from rtscv_mlops.errors import InputError
-from rtscv_mlops.peers import PEERS, UNKNOWN, Detector, Peer
-from rtscv_mlops.pipeline.bench import Labelled, bench, hide_classes
-from rtscv_mlops.pipeline.bench.hiding import find_class
-from rtscv_mlops.pipeline.bench.run import _sample, load_labelled
+from rtscv_mlops.judging.describe import Known
+from rtscv_mlops.models.training import find_class
 from tests.deployments import MODEL, deployed, leaves
 from tests.registries import client_of
 
@@ -84,7 +85,7 @@ def digits(tmp_path_factory):
 
 def test_a_window_s_run_does_not_load_the_detectors():
     """What every task of a DAG imports has none of the eighteen in it."""
-    code = "import sys, rtscv_mlops.pipeline.run; print('rtscv_mlops.peers' in sys.modules)"
+    code = "import sys, rtscv_mlops.pipeline.run; print('rtscv_mlops.bench' in sys.modules)"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.svm import SVC
 
-from rtscv_mlops.config import schema_text
+from rtscv_mlops.config.schema import schema_text
 from tests.deployments import (
     EMPTY,
     MODEL,
@@ -38,7 +38,7 @@ def monitor():
 def test_help_loads_nothing_heavy(words):
     """Whoever asks for help waits for no library."""
     program = (
-        "import sys\nfrom rtscv_mlops.cli import main\n"
+        "import sys\nfrom rtscv_mlops.cli.commands import main\n"
         f"sys.argv = ['rtscv-mlops', *{words}, '--help']\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         f"found = [name for name in {HEAVY} if name in sys.modules]\n"

@@ -23,13 +23,13 @@ from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
 from rtscv_mlops import RTSCVClassifier
-from rtscv_mlops.assess import Known, compare_by_folds, predict
-from rtscv_mlops.compute import computing, on_one_thread
-from rtscv_mlops.config import ComputeSettings
+from rtscv_mlops.config.monitor import ComputeSettings
 from rtscv_mlops.errors import ConfigError, ServiceError
-from rtscv_mlops.pipeline import check_monitor
-from rtscv_mlops.rectify import gates, kernel
-from rtscv_mlops.rectify.work import do_all
+from rtscv_mlops.estimator import gates, kernel
+from rtscv_mlops.estimator.parallel import do_all
+from rtscv_mlops.judging.describe import Known, compare_by_folds, predict
+from rtscv_mlops.operations.check import check_monitor
+from rtscv_mlops.runtime import computing, on_one_thread
 from tests.clusters import (
     Killer,
     Murderer,

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rtscv_mlops.config import Monitor, load_monitor, monitor_schema, read_monitors
-from rtscv_mlops.config.kinds import write_duration
+from rtscv_mlops.config.loading import load_monitor, read_monitors
+from rtscv_mlops.config.monitor import Monitor
+from rtscv_mlops.config.schema import monitor_schema
+from rtscv_mlops.config.values import write_duration
 from rtscv_mlops.errors import ConfigError
 from tests.monitors import FULL, MINIMAL, with_lines, write_monitor
 

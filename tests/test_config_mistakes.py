@@ -8,12 +8,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtscv_mlops.config import (
-    Monitor,
-    load_monitor,
-    monitor_schema,
-    resolve_options,
-)
+from rtscv_mlops.config.inputs import resolve_options
+from rtscv_mlops.config.loading import load_monitor
+from rtscv_mlops.config.monitor import Monitor
+from rtscv_mlops.config.schema import monitor_schema
 from rtscv_mlops.errors import ConfigError
 from tests.monitors import FULL, MINIMAL, refusal, with_lines, write_monitor
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtscv_mlops.config import SCHEMA_FILE, load_monitor, monitor_schema, monitor_template
 from rtscv_mlops.config.__main__ import write_published
 from rtscv_mlops.config.document import read_document
+from rtscv_mlops.config.loading import load_monitor
+from rtscv_mlops.config.schema import SCHEMA_FILE, monitor_schema, monitor_template
 from rtscv_mlops.window import Column
 from tests.monitors import FULL, MINIMAL, refusal, with_lines, write_monitor
 

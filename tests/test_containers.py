@@ -20,7 +20,7 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 from rtscv_mlops import RTSCVClassifier
-from rtscv_mlops.rectify.rows import Numbers
+from rtscv_mlops.estimator.rows import Numbers
 from tests.windows import new_blob
 
 MODES = [{"mode": "paper", "sample_rate": 0.5}, {"gate": "estimator"}, {}]

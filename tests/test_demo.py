@@ -5,9 +5,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from rtscv_mlops import demo, registry
-from rtscv_mlops.config import load_monitor
-from rtscv_mlops.pipeline import list_challengers
+from rtscv_mlops import demo
+from rtscv_mlops.config.loading import load_monitor
+from rtscv_mlops.review.answers import list_challengers
+from rtscv_mlops.tracking.client import connect
+from rtscv_mlops.tracking.registry import challenger
 
 
 @pytest.fixture
@@ -57,6 +59,6 @@ def test_the_fortnight(tmp_path, console):
     ]
     assert sum(covered) > len(covered) / 2
     monitor = load_monitor(tmp_path / "digits.yaml")
-    client = registry.connect(monitor.model)
-    assert registry.challenger(client, demo.MODEL) is not None
+    client = connect(monitor.model)
+    assert challenger(client, demo.MODEL) is not None
     assert client.get_registered_model(demo.MODEL).aliases["champion"] == 1

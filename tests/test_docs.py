@@ -17,11 +17,14 @@ import yaml
 
 from rtscv_mlops import RTSCVClassifier, demo
 from rtscv_mlops.airflow.placement import CONTAINER
-from rtscv_mlops.cli import EXIT_CODES, app
-from rtscv_mlops.config import Monitor, load_monitor
-from rtscv_mlops.rectify import Assessment, Verdict
-from rtscv_mlops.rectify.clusters import Cluster
-from rtscv_mlops.registry import connect, load_champion
+from rtscv_mlops.cli.commands import EXIT_CODES, app
+from rtscv_mlops.config.loading import load_monitor
+from rtscv_mlops.config.monitor import Monitor
+from rtscv_mlops.estimator.clusters import Cluster
+from rtscv_mlops.estimator.statistics import Assessment
+from rtscv_mlops.models.load import load_champion
+from rtscv_mlops.outcomes import Verdict
+from rtscv_mlops.tracking.client import connect
 from tools import docs
 
 ROOT = Path(__file__).parents[1]

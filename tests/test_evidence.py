@@ -5,18 +5,18 @@ from dataclasses import FrozenInstanceError, replace
 import numpy as np
 import pytest
 
-from rtscv_mlops.rectify.evidence import (
+from rtscv_mlops.estimator.statistics import (
     Assessment,
     Excess,
     Margins,
-    Verdict,
     change_p_value,
     decide,
     estimate_rate,
+    estimate_shift,
     extract_rows,
     stratified_p_value,
 )
-from rtscv_mlops.rectify.shift import estimate_shift
+from rtscv_mlops.outcomes import Verdict
 
 N_CLASSES = 4
 

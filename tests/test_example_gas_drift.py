@@ -10,9 +10,9 @@ from rich.console import Console
 
 from examples.gas_drift.data import GASES, HIDDEN, PERIODS, Period, load_periods, tell_chapters
 from examples.gas_drift.story import run_story
-from rtscv_mlops.config import load_monitor
+from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import InputError
-from rtscv_mlops.pipeline import list_challengers
+from rtscv_mlops.review.answers import list_challengers
 
 COUNTS = {"ethanol": 160, "ethylene": 160, "ammonia": 160, HIDDEN: 60}
 WIDTH = 12

@@ -15,9 +15,9 @@ from benchmarks.paper.images import load_images, load_known  # noqa: E402
 from examples.images import data, story  # noqa: E402
 from examples.images.data import Images, as_images  # noqa: E402
 from examples.images.network import make_network  # noqa: E402
-from rtscv_mlops.config import load_monitor  # noqa: E402
+from rtscv_mlops.config.loading import load_monitor  # noqa: E402
 from rtscv_mlops.errors import InputError  # noqa: E402
-from rtscv_mlops.pipeline import list_challengers  # noqa: E402
+from rtscv_mlops.review.answers import list_challengers  # noqa: E402
 
 torch.set_num_threads(1)  # The tests run side by side.
 

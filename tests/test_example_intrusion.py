@@ -16,7 +16,7 @@ from examples.intrusion.champion import compare_learners, make_champion
 from examples.intrusion.likeness import find_nearest
 from examples.intrusion.traffic import FIRST_DAY, KEY, LABEL, features_of, load_traffic, make_days
 from rtscv_mlops.errors import InputError
-from rtscv_mlops.pipeline import list_challengers
+from rtscv_mlops.review.answers import list_challengers
 
 CATEGORY = {"normal": "normal", "neptune": "dos", "satan": "probe", "spy": "r2l", "mscan": "probe"}
 TRAINING = {"normal": 500, "neptune": 300, "satan": 100, "spy": 2}

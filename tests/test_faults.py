@@ -11,8 +11,9 @@ from benchmarks.faults.servers import sqlite_server
 from benchmarks.faults.tally import PROMISES, Store, Tally
 from benchmarks.faults.world import QUIET, World, world_on
 from rtscv_mlops.errors import ServiceError
-from rtscv_mlops.registry import TAKEN_OVER, WindowRun, open_run
-from rtscv_mlops.registry.tags import ATTEMPT
+from rtscv_mlops.tracking.runs import open_run
+from rtscv_mlops.tracking.tags import ATTEMPT
+from rtscv_mlops.tracking.window_run import TAKEN_OVER, WindowRun
 from tests.registries import KEY, MODEL, add_champion, client_of, new_database
 
 POINTS = [

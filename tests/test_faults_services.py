@@ -19,13 +19,15 @@ from benchmarks.faults.proxy import LossyProxy, Write
 from benchmarks.faults.servers import sqlite_server
 from benchmarks.faults.world import world_on
 from rtscv_mlops import log_champion
-from rtscv_mlops.config import ModelSettings, load_monitor
+from rtscv_mlops.config.loading import load_monitor
+from rtscv_mlops.config.monitor import ModelSettings
 from rtscv_mlops.errors import ServiceError
-from rtscv_mlops.registry import greet, open_client
+from rtscv_mlops.review import answers
+from rtscv_mlops.tracking.client import greet, open_client
 from tests.deployments import leaves
 from tests.monitors import MINIMAL, write_monitor
 
-MAIN = "from rtscv_mlops.cli import main; main()"
+MAIN = "from rtscv_mlops.cli.commands import main; main()"
 NOBODY = "http://ann:canary@127.0.0.1:9"
 
 
@@ -149,8 +151,7 @@ def test_an_answer_is_kept_until_mlflow_can_take_it(tmp_path, monkeypatch):
     from airflow.sdk.exceptions import TaskDeferred
     from airflow.sdk.serde import deserialize, serialize
 
-    from rtscv_mlops import pipeline
-    from rtscv_mlops.airflow.review import ReviewOperator
+    from rtscv_mlops.airflow.review_operator import ReviewOperator
 
     down = [True]
 
@@ -161,7 +162,7 @@ def test_an_answer_is_kept_until_mlflow_can_take_it(tmp_path, monkeypatch):
         assert (given["approve"], given["question"]) == (True, "q")
         return SimpleNamespace(review="approved", reason=given["reason"])
 
-    monkeypatch.setattr(pipeline, "review_challenger", review_challenger)
+    monkeypatch.setattr(answers, "review_challenger", review_challenger)
     file = write_monitor(tmp_path, MINIMAL)
     task = ReviewOperator(task_id="review", monitor=load_monitor(file), monitor_file=file)
     event = {

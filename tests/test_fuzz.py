@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.faults import fuzz
-from rtscv_mlops.config import SourceSettings
+from rtscv_mlops.config.inputs import SourceSettings
 from rtscv_mlops.errors import ConfigError, WindowError
-from rtscv_mlops.sources import peek, read_window
+from rtscv_mlops.sources.peek import peek
+from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.window import Column
 
 CASES = {"config": 500, "file": 250}

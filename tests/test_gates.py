@@ -5,9 +5,9 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC
 
-from rtscv_mlops.rectify import gates, kernel
-from rtscv_mlops.rectify.gates import FoldsGate, ForestGate, Layout, margins
-from rtscv_mlops.rectify.kernel import KernelGate
+from rtscv_mlops.estimator import gates, kernel
+from rtscv_mlops.estimator.gates import FoldsGate, ForestGate, Layout, margins
+from rtscv_mlops.estimator.kernel import KernelGate
 from tests.windows import new_blob
 
 GATES = {

@@ -17,19 +17,20 @@ import pytest
 from jinja2 import Environment
 from markdown_it import MarkdownIt
 
-from rtscv_mlops import cli
-from rtscv_mlops.alerts import AlertDecision, make_alert
 from rtscv_mlops.alerts.channels import _message
-from rtscv_mlops.cli import output
-from rtscv_mlops.config import DriftSettings, Email
+from rtscv_mlops.alerts.message import make_alert
+from rtscv_mlops.alerts.rule import AlertDecision
+from rtscv_mlops.cli import commands, output
+from rtscv_mlops.config.monitor import DriftSettings, Email
 from rtscv_mlops.errors import WindowError
 from rtscv_mlops.facts import ColumnDrift, DriftFacts
-from rtscv_mlops.pipeline import Outcome
-from rtscv_mlops.pipeline.doctor import Check
-from rtscv_mlops.report import write_report
-from rtscv_mlops.report.text import plain
-from rtscv_mlops.review import ask, describe, markdown, one_line
-from rtscv_mlops.review import plain as one_plain_line
+from rtscv_mlops.operations.check import Check
+from rtscv_mlops.pipeline.run import Outcome
+from rtscv_mlops.report.page import write_page
+from rtscv_mlops.report.wording import plain
+from rtscv_mlops.review.question import ask, describe, one_line
+from rtscv_mlops.text import markdown
+from rtscv_mlops.text import plain as one_plain_line
 from tests.hostile import (
     CORPUS,
     hostile,
@@ -97,7 +98,7 @@ def test_a_report_runs_none_of_it(browser, tmp_path, trials, first):
     facts, evidence = hostile(strings)
     path = tmp_path / "report.html"
     links = {one: f"https://mlflow.example/{one}" for one in strings}
-    write_report(facts, evidence, ALL_COLUMNS, path, links=links)
+    write_page(facts, evidence, ALL_COLUMNS, path, links=links)
 
     with watched(browser) as seen:
         text = visit(seen, path.read_text())
@@ -134,7 +135,7 @@ def test_a_report_runs_none_of_it_in_any_place(browser, tmp_path, trials, text):
     facts, evidence = hostile([text])
     # What is given as a link is one if it is a web address, as here some of the strings are.
     links = {text: OURS if text.startswith("https://") else text}
-    write_report(facts, evidence, ALL_COLUMNS, tmp_path / "report.html", links=links)
+    write_page(facts, evidence, ALL_COLUMNS, tmp_path / "report.html", links=links)
 
     with watched(browser) as seen:
         visit(seen, (tmp_path / "report.html").read_text())
@@ -288,7 +289,7 @@ def terminal(monkeypatch):
         return plain_console
 
     monkeypatch.setattr(output, "console", console)
-    monkeypatch.setattr(cli, "console", console)
+    monkeypatch.setattr(commands, "console", console)
     return out
 
 
@@ -315,7 +316,7 @@ def hostile_version(text):
     """A challenger about which somebody wrote."""
     from datetime import UTC, datetime
 
-    from rtscv_mlops.registry import VersionSummary
+    from rtscv_mlops.tracking.registry import VersionSummary
 
     fields = dict.fromkeys(VersionSummary.__dataclass_fields__, text)
     times = dict.fromkeys(("window_start", "window_end"), None)
@@ -328,6 +329,6 @@ def raise_from_command(monkeypatch, text):
     def fail():
         raise WindowError(f"Column {text} is missing.", code=text)
 
-    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(commands, "app", fail)
     with pytest.raises(SystemExit):
-        cli.main()
+        commands.main()

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from rtscv_mlops.config import SourceSettings, load_monitor
+from rtscv_mlops.config.inputs import SourceSettings
+from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ConfigError, RtscvError, WindowError
-from rtscv_mlops.sources import read_window
+from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.window import Column, Interval
 from tests.monitors import MINIMAL, write_monitor
 from tests.services import DAY, statements, traffic

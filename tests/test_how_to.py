@@ -12,10 +12,15 @@ import pytest
 from airflow.sdk import BaseNotifier
 
 from rtscv_mlops.airflow.notifiers import notifier_channels
-from rtscv_mlops.alerts import AlertDecision, make_alert, send_alert
-from rtscv_mlops.config import ModelSettings, Monitor, load_monitor
-from rtscv_mlops.pipeline.record import first_facts
-from rtscv_mlops.registry import as_estimator, connect, load_champion
+from rtscv_mlops.alerts.channels import send_alert
+from rtscv_mlops.alerts.message import make_alert
+from rtscv_mlops.alerts.rule import AlertDecision
+from rtscv_mlops.config.loading import load_monitor
+from rtscv_mlops.config.monitor import ModelSettings, Monitor
+from rtscv_mlops.models.load import load_champion
+from rtscv_mlops.models.refit import as_estimator
+from rtscv_mlops.tracking.client import connect
+from rtscv_mlops.tracking.record import first_facts
 from rtscv_mlops.window import Interval
 from tests.registries import new_database
 

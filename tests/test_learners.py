@@ -18,7 +18,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from rtscv_mlops import RTSCVClassifier
 from rtscv_mlops.errors import InputError
-from rtscv_mlops.rectify.network import Texture
+from rtscv_mlops.estimator.network import Texture
 from tests.windows import new_blob, split_digits
 
 SKLEARN = {

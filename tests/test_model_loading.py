@@ -18,8 +18,9 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.svm import SVC
 
 from rtscv_mlops.errors import ModelError
-from rtscv_mlops.registry import champion, files, load_champion
-from rtscv_mlops.registry.models import signature_of, store_model, verify_version
+from rtscv_mlops.models import load, trust
+from rtscv_mlops.models.load import load_champion
+from rtscv_mlops.models.save import signature_of, store_model, verify_version
 from tests.deployments import MODEL, NEW, deployed, leaves
 
 CANARIES = {
@@ -223,10 +224,8 @@ def champion_folder(deployment):
 def test_changed_files_of_a_challenger_are_refused_first(deployment, marker, monkeypatch):
     """What was promoted is sealed too; its digest is looked at before its description."""
     opened = []
-    read = champion._read_description
-    monkeypatch.setattr(
-        champion, "_read_description", lambda *call: opened.append(call) or read(*call)
-    )
+    read = load._read_description
+    monkeypatch.setattr(load, "_read_description", lambda *call: opened.append(call) or read(*call))
     place = champion_folder(deployment)
     with (place / "requirements.txt").open("a") as file:
         file.write("another==1\n")
@@ -253,7 +252,7 @@ def test_only_the_monitor_s_model_is_fetched(deployment, marker, tmp_path, monke
         fetched.append(given["artifact_uri"])
         return download(**given)
 
-    monkeypatch.setattr(files.mlflow.artifacts, "download_artifacts", noting)
+    monkeypatch.setattr(trust.mlflow.artifacts, "download_artifacts", noting)
 
     assert deployment.run(NEW).version == "2"
     assert fetched

@@ -12,8 +12,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from rtscv_mlops import RTSCVClassifier
 from rtscv_mlops.errors import InputError
-from rtscv_mlops.rectify import Verdict, gates, monitor
-from rtscv_mlops.rectify.clusters import group_rows
+from rtscv_mlops.estimator import gates, search
+from rtscv_mlops.estimator.clusters import group_rows
+from rtscv_mlops.outcomes import Verdict
 from tests.windows import CENTRES, FAR, blobs, new_blob, split_digits
 
 FOUND = {Verdict.UNKNOWNS, Verdict.UNKNOWNS_AND_DRIFT}
@@ -266,8 +267,8 @@ def test_a_window_beyond_the_caps(estimator, monkeypatch):
     """Only some rows enter the fits, but every window row is scored; the verdict is the same."""
     X, y, window, truth = new_blob(n_new=60)
     whole = RTSCVClassifier(estimator).fit(X, y, window)
-    monkeypatch.setattr(monitor, "MAX_WINDOW", 120)
-    monkeypatch.setattr(monitor, "MIN_KNOWN", 150)
+    monkeypatch.setattr(search, "MAX_WINDOW", 120)
+    monkeypatch.setattr(search, "MIN_KNOWN", 150)
     monkeypatch.setattr(gates, "CHUNK", 32)
 
     capped = RTSCVClassifier(estimator).fit(X, y, window)

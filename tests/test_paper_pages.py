@@ -10,8 +10,8 @@ from benchmarks.paper import pages, tables
 from benchmarks.paper.network_pages import describe_networks
 from benchmarks.paper.published import NETWORKS, TABULAR
 from benchmarks.paper.store import ROOT, Store, name_of, run
+from rtscv_mlops.bench.catalogue import PEERS
 from rtscv_mlops.errors import InputError
-from rtscv_mlops.peers import PEERS
 
 
 def record(method, f, data="pendigits", hidden=3, seed=0, **more):

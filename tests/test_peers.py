@@ -21,16 +21,23 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
 from rtscv_mlops import metrics
+from rtscv_mlops.bench.catalogue import PEERS
+from rtscv_mlops.bench.detector import UNKNOWN, Scaled, keep_some
+from rtscv_mlops.bench.machines import (
+    EVM,
+    OSNN,
+    PISVM,
+    WSVM,
+    OneVsSet,
+    Slab,
+    Tail,
+    fit_slab,
+    fit_weibull,
+)
+from rtscv_mlops.bench.open_set import Level, keep_known, level_by_hiding, open_set_f
+from rtscv_mlops.bench.ours import SeededKMeans
 from rtscv_mlops.errors import InputError
-from rtscv_mlops.peers import PEERS, UNKNOWN
-from rtscv_mlops.peers.extremes import EVM, fit_weibull
-from rtscv_mlops.peers.machines import PISVM, WSVM, Tail
-from rtscv_mlops.peers.models import Scaled, keep_some
-from rtscv_mlops.peers.neighbours import OSNN
-from rtscv_mlops.peers.slabs import OneVsSet, Slab, fit_slab
-from rtscv_mlops.peers.thresholds import Level, keep_known, level_by_hiding, open_set_f
-from rtscv_mlops.peers.windows import SeededKMeans
-from rtscv_mlops.rectify.paper import sample_window
+from rtscv_mlops.estimator.search import sample_window
 
 BLIND = [name for name in PEERS if not PEERS[name].make(SVC(), 0).sees_window]
 BLIND_TO_FAR_ROWS = {
@@ -564,6 +571,6 @@ def test_importing_the_peers_is_cheap():
     heavy = "{'pyod', 'numba', 'torch'} & {name.split('.')[0] for name in sys.modules}"
 
     subprocess.run(
-        [sys.executable, "-c", f"import sys, rtscv_mlops.peers; assert not {heavy}, {heavy}"],
+        [sys.executable, "-c", f"import sys, rtscv_mlops.bench; assert not {heavy}, {heavy}"],
         check=True,
     )

@@ -8,12 +8,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rtscv_mlops import pipeline, registry
-from rtscv_mlops.alerts import AlertDecision, make_alert
+from rtscv_mlops.alerts.message import make_alert
+from rtscv_mlops.alerts.rule import AlertDecision
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.pipeline.record import read_facts
+from rtscv_mlops.pipeline import stages
+from rtscv_mlops.pipeline.run import run_window
 from rtscv_mlops.pipeline.stages import rectify_window, take_window, write_report
-from rtscv_mlops.review import one_line, rate
+from rtscv_mlops.review.answers import show_challenger
+from rtscv_mlops.review.question import one_line
+from rtscv_mlops.text import rate
+from rtscv_mlops.tracking.record import read_facts
 from rtscv_mlops.window import Interval
 from tests.deployments import (
     CANARY,
@@ -50,7 +54,7 @@ def deployment():
 def test_the_report_leads_to_its_run(tmp_path, monkeypatch):
     """Where MLflow has a web page, the report links its run there, and not itself."""
     found = {"Run": "https://mlflow.example/#/runs/1", "Report": "https://mlflow.example/report"}
-    monkeypatch.setattr(registry, "links", lambda *_: dict(found))
+    monkeypatch.setattr(stages, "make_links", lambda *_: dict(found))
     deployment = deployed(tmp_path)
 
     deployment.run(QUIET)
@@ -139,7 +143,7 @@ def test_all_renderings_agree(deployment):
     (version,) = deployment.versions(NEW)
     facts = read_facts(run)
 
-    question = pipeline.show_challenger(deployment.monitor(), version.version)
+    question = show_challenger(deployment.monitor(), version.version)
     alert = make_alert(facts, AlertDecision(True, "why"), {})
 
     assert question.facts == facts
@@ -247,9 +251,7 @@ def test_drift_is_of_all_rows(tmp_path, method, tested):
     drift = f"drift:\n  max_rows: 100\n  num_method: {method}\n"
     places = {"every": "", "few": drift}
     every, few = (
-        pipeline.run_window(
-            deployed(tmp_path / name).monitor(more=more), Interval.day(MOVED)
-        ).facts.drift
+        run_window(deployed(tmp_path / name).monitor(more=more), Interval.day(MOVED)).facts.drift
         for name, more in places.items()
     )
 

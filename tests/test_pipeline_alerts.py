@@ -2,11 +2,12 @@
 
 import pytest
 
-from rtscv_mlops.config import load_monitor
+from rtscv_mlops.alerts.sending import _review_was_told
+from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ModelError
-from rtscv_mlops.pipeline import review_challenger, run
-from rtscv_mlops.pipeline.alerting import _review_was_told
-from rtscv_mlops.registry import find_runs
+from rtscv_mlops.pipeline import run
+from rtscv_mlops.review.answers import review_challenger
+from rtscv_mlops.tracking.runs import find_runs
 from tests.deployments import MOVED, NEW, deployed, webhook
 
 DAYS = ("2025-12-01", "2025-12-02", "2025-12-03")

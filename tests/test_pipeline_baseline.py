@@ -3,8 +3,8 @@
 import pytest
 
 from rtscv_mlops.errors import NotAssessed
-from rtscv_mlops.pipeline import approve_as_baseline
 from rtscv_mlops.pipeline.stages import rectify_window, take_window
+from rtscv_mlops.review.answers import approve_as_baseline
 from rtscv_mlops.window import Interval
 from tests.deployments import EMPTY, KNOWN, MODEL, MOVED, NEW, QUIET, deployed, leaves
 

@@ -8,13 +8,19 @@ import pytest
 
 from benchmarks.faults import poisoning
 from benchmarks.faults.poisoning import BLIND, FLOODS, SIGNS, Traffic
-from rtscv_mlops.assess import Known
-from rtscv_mlops.config import CanarySettings
+from rtscv_mlops.config.monitor import CanarySettings
 from rtscv_mlops.errors import InputError, ReviewError
-from rtscv_mlops.pipeline.canary import hidden_class, try_canary, words
-from rtscv_mlops.pipeline.oddities import Concentration, concentration, find_concentrations
-from rtscv_mlops.pipeline.review import review_challenger
+from rtscv_mlops.judging.describe import Known
+from rtscv_mlops.judging.findings import (
+    Concentration,
+    concentration,
+    find_concentrations,
+    hidden_class,
+    try_canary,
+    words,
+)
 from rtscv_mlops.pipeline.stages import rectify_window, take_window
+from rtscv_mlops.review.answers import review_challenger
 from rtscv_mlops.window import Interval, Window
 from tests.deployments import COLUMNS, KNOWN, MOVED, NEW, QUIET, deployed, leaves
 

@@ -13,13 +13,13 @@ from sklearn.svm import SVC
 from xgboost import XGBClassifier
 
 from rtscv_mlops import log_champion
-from rtscv_mlops.config import load_monitor
+from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ReviewError
 from rtscv_mlops.facts import ClassComparison
-from rtscv_mlops.pipeline import list_challengers, review_challenger, show_challenger
+from rtscv_mlops.judging.blocking import blocked_because
 from rtscv_mlops.pipeline.registration import register_challenger
 from rtscv_mlops.pipeline.stages import rectify_window, take_window
-from rtscv_mlops.review import blocked_because
+from rtscv_mlops.review.answers import list_challengers, review_challenger, show_challenger
 from rtscv_mlops.window import Interval
 from tests.deployments import MODEL, NEW, WITH_FIGS, Deployment, deployed, leaves
 from tests.registries import client_of, new_database

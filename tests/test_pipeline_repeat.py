@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from rtscv_mlops.config import load_monitor
+from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ServiceError
-from rtscv_mlops.pipeline import run, run_window, stages, tasks
-from rtscv_mlops.pipeline.record import read_facts
+from rtscv_mlops.pipeline import run, stages, tasks
+from rtscv_mlops.pipeline.run import run_window
 from rtscv_mlops.pipeline.stages import take_window
-from rtscv_mlops.registry import WindowRun
+from rtscv_mlops.tracking.record import read_facts
+from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval
 from tests.deployments import (
     EMPTY,

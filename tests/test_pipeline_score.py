@@ -8,10 +8,12 @@ import pytest
 from sklearn.svm import SVC
 
 from rtscv_mlops import log_champion
-from rtscv_mlops.config import load_monitor
+from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ConfigError, NotAssessed, WindowError
-from rtscv_mlops.pipeline import check_monitor, purge_windows, score_window
-from rtscv_mlops.pipeline.record import read_facts
+from rtscv_mlops.operations.check import check_monitor
+from rtscv_mlops.operations.purge import purge_windows
+from rtscv_mlops.operations.score import score_window
+from rtscv_mlops.tracking.record import read_facts
 from rtscv_mlops.window import Interval
 from tests.deployments import EMPTY, MODEL, NEW, QUIET, judged_copy, leaves
 

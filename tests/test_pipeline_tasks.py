@@ -7,24 +7,24 @@ from datetime import timedelta
 import pandas as pd
 import pytest
 
-from rtscv_mlops.alerts import Channel
+from rtscv_mlops.alerts.channels import Channel
 from rtscv_mlops.errors import ReviewError, ServiceError
-from rtscv_mlops.pipeline import (
+from rtscv_mlops.operations.purge import purge_windows
+from rtscv_mlops.pipeline import stages, tasks
+from rtscv_mlops.pipeline.run import run_window
+from rtscv_mlops.review.answers import (
     ask_reviewer,
     collect_answer,
     find_answer,
     list_challengers,
     promote_challenger,
-    purge_windows,
     question_id,
     review_challenger,
     roll_back,
-    run_window,
-    stages,
-    tasks,
 )
-from rtscv_mlops.pipeline.record import read_facts
-from rtscv_mlops.registry import WindowRun, tags
+from rtscv_mlops.tracking import tags
+from rtscv_mlops.tracking.record import read_facts
+from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval
 from tests.deployments import EMPTY, MODEL, NEW, QUIET, deployed
 
@@ -261,8 +261,9 @@ def test_an_answer_is_bound_to_what_was_seen(offered):
 def test_alerts_and_questions_load_no_learner():
     """A task that tells or asks somebody loads nothing that looks at rows, which takes a second."""
     program = (
-        "import sys, rtscv_mlops.pipeline.tasks, rtscv_mlops.pipeline.overview\n"
-        "heavy = {'sklearn', 'skops', 'evidently', 'rtscv_mlops.rectify', 'rtscv_mlops.sources'}\n"
+        "import sys, rtscv_mlops.pipeline.tasks, rtscv_mlops.operations.overview\n"
+        "heavy = {'sklearn', 'skops', 'evidently', 'rtscv_mlops.estimator', 'rtscv_mlops.sources',"
+        "'rtscv_mlops.judging.judge'}\n"
         "print(*sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rtscv_mlops.assess import Known
-from rtscv_mlops.config import load_monitor
-from rtscv_mlops.pipeline.rectification import _by_class, _repeatability
+from rtscv_mlops.config.loading import load_monitor
+from rtscv_mlops.judging.describe import Known
+from rtscv_mlops.judging.judge import _by_class, _repeatability
 from tests.monitors import MINIMAL, write_monitor
 
 

@@ -14,23 +14,24 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from rtscv_mlops import review
 from rtscv_mlops.alerts.message import Alert
-from rtscv_mlops.config import Monitor, load_monitor
-from rtscv_mlops.config.kinds import SECRET_WORDS, names_a_secret, secret_in
+from rtscv_mlops.config.loading import load_monitor
+from rtscv_mlops.config.monitor import Monitor
+from rtscv_mlops.config.values import SECRET_WORDS, names_a_secret, secret_in
 from rtscv_mlops.errors import ConfigError, InputError
+from rtscv_mlops.estimator.checks import Labels
+from rtscv_mlops.estimator.rows import Numbers, fingerprints
+from rtscv_mlops.estimator.statistics import Margins, estimate_rate, stratified_p_value
 from rtscv_mlops.facts import ClassComparison, Comparison, WindowFacts
+from rtscv_mlops.judging.blocking import blocked_because
 from rtscv_mlops.metrics import auroc, fpr_at_tpr, open_set_scores
+from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.pipeline.stages import window_key
-from rtscv_mlops.rectify.copies import fingerprints
-from rtscv_mlops.rectify.evidence import Margins, Verdict, estimate_rate, stratified_p_value
-from rtscv_mlops.rectify.labels import Labels
-from rtscv_mlops.rectify.rows import Numbers
-from rtscv_mlops.registry.journal import shortened
-from rtscv_mlops.registry.ledger import experiment_name, safe_name
-from rtscv_mlops.registry.window_run import artifact_path, entry_name
-from rtscv_mlops.report import text as report_text
-from rtscv_mlops.sources.wording import LONGEST, listed, shown
+from rtscv_mlops.report import wording as report_text
+from rtscv_mlops.text import LONGEST, listed, markdown, percent, plain, safe_link, shown
+from rtscv_mlops.tracking.journal import shortened
+from rtscv_mlops.tracking.ledger import experiment_name, safe_name
+from rtscv_mlops.tracking.window_run import artifact_path, entry_name
 from rtscv_mlops.window import Interval
 from tests.properties import NASTY, PRINTABLE, TEXTS, tried
 
@@ -107,13 +108,11 @@ def test_shortened_text_fits(text, limit):
 @given(TEXTS)
 def test_descriptions_show_text_as_text(text):
     """What a renderer shows of a name is the name: no link, image, tag, emphasis or code."""
-    (block,) = [
-        token for token in MARKDOWN.parse(f"x {review.markdown(text, 20_000)}") if token.children
-    ]
+    (block,) = [token for token in MARKDOWN.parse(f"x {markdown(text, 20_000)}") if token.children]
     shown_text = "".join(token.content for token in block.children)
 
     assert {token.type for token in block.children} <= {"text", "text_special"}
-    assert shown_text.replace("\u200b", "") == f"x {review.plain(text, 20_000) or '(no text)'}"
+    assert shown_text.replace("\u200b", "") == f"x {plain(text, 20_000) or '(no text)'}"
 
 
 @tried()
@@ -176,14 +175,14 @@ def test_facts_survive_their_file(text, share, rows):
 @given(TEXTS | st.from_regex(r"https?://[a-z:@.\[\]()_* ]{1,30}", fullmatch=True))
 def test_links_carry_neither_secrets_nor_markup(address):
     """A link is a web address without user and password that Markdown takes whole, or nothing."""
-    link = review.safe_link(address)
+    link = safe_link(address)
 
     if link:
         parts = urlsplit(link)
         assert parts.scheme in ("http", "https")
         assert "@" not in parts.netloc
         assert not set(link) & set('()[]<>*`|\\" \n')
-    assert review.safe_link(link) == link
+    assert safe_link(link) == link
 
 
 @tried()
@@ -199,7 +198,7 @@ def test_examples_in_sentences_are_short(values):
 @given(st.floats(0, 1, exclude_min=True, exclude_max=True))
 def test_no_share_is_rounded_to_none_or_all(share):
     """Something is never written as nothing, nor nearly all as all."""
-    assert review.percent(share) not in ("0 %", "100 %")
+    assert percent(share) not in ("0 %", "100 %")
     assert report_text.percent(share) != "0 %"
 
 
@@ -440,9 +439,9 @@ def test_a_stricter_gate_blocks_no_less(classes, limit, other):
     )  # fmt: skip
     strict, lenient = sorted((limit, other))
 
-    assert not review.blocked_because(compared, lenient) or review.blocked_because(compared, strict)
+    assert not blocked_because(compared, lenient) or blocked_because(compared, strict)
     if all(was - now <= 1.4 / n for was, now, n in classes):
-        assert review.blocked_because(compared, strict) == ""
+        assert blocked_because(compared, strict) == ""
 
 
 # The method
@@ -499,4 +498,4 @@ def test_copies_are_equal_rows(rows):
 @given(TEXTS)
 def test_registry_pages_hold_no_address(text):
     """Also a renderer that decodes entities first finds no address in a name."""
-    assert not re.search(r"https?://\w|www\.|\w@\w", unescape(review.markdown(text, 20_000)), re.I)
+    assert not re.search(r"https?://\w|www\.|\w@\w", unescape(markdown(text, 20_000)), re.I)

@@ -17,11 +17,12 @@ from airflow.sdk import CronDataIntervalTimetable
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from rtscv_mlops.config import Monitor, SourceSettings
+from rtscv_mlops.config.inputs import SourceSettings
+from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import NotAssessed, WindowError
 from rtscv_mlops.pipeline.stages import window_key
-from rtscv_mlops.sources import read_window
-from rtscv_mlops.sources.sampling import Sketch
+from rtscv_mlops.sources.read import read_window
+from rtscv_mlops.sources.sample import Sketch
 from rtscv_mlops.sources.times import Span, partition_is_over, place_rows
 from rtscv_mlops.window import Column, Interval
 from tests.properties import STORABLE, tried

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rtscv_mlops.registry.journal import (
+from rtscv_mlops.tracking.journal import (
     NAME_LIMIT,
     OUTCOMES,
     REASON_LIMIT,
@@ -18,8 +18,9 @@ from rtscv_mlops.registry.journal import (
     read_records,
     shortened,
 )
-from rtscv_mlops.registry.ledger import open_ledger
-from rtscv_mlops.registry.runs import WindowRun, open_run
+from rtscv_mlops.tracking.ledger import open_ledger
+from rtscv_mlops.tracking.runs import open_run
+from rtscv_mlops.tracking.window_run import WindowRun
 from tests.properties import TEXTS, tried
 from tests.registries import add_champion, client_of, new_database
 

@@ -20,13 +20,12 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC
 
 from rtscv_mlops import RTSCVClassifier, log_champion
-from rtscv_mlops.config import ModelSettings
+from rtscv_mlops.config.monitor import ModelSettings
 from rtscv_mlops.errors import ModelError, NotAssessed, ServiceError
-from rtscv_mlops.rectify.factory import FactoryClassifier
-from rtscv_mlops.registry.champion import find_champion, load_champion
-from rtscv_mlops.registry.files import fetched, list_files, model_digest
-from rtscv_mlops.registry.refit import as_estimator
-from rtscv_mlops.registry.trust import TRUSTED_TYPES
+from rtscv_mlops.estimator.learner import FactoryClassifier
+from rtscv_mlops.models.load import find_champion, load_champion
+from rtscv_mlops.models.refit import as_estimator
+from rtscv_mlops.models.trust import TRUSTED_TYPES, fetched, list_files, model_digest
 from tests.champions import (
     EXPERIMENT,
     champion_of,

@@ -16,11 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mlflow.tracking import MlflowClient
 
 from rtscv_mlops.errors import ReviewError
-from rtscv_mlops.registry import tags, versions
-from rtscv_mlops.registry.journal import OUTCOMES, last_move
-from rtscv_mlops.registry.promotion import history, promote, record_decision, roll_back
-from rtscv_mlops.registry.runs import find_runs, open_run
-from rtscv_mlops.registry.versions import (
+from rtscv_mlops.tracking import registry, tags
+from rtscv_mlops.tracking.journal import OUTCOMES, last_move
+from rtscv_mlops.tracking.promotion import promote, read_history, record_decision, roll_back
+from rtscv_mlops.tracking.registry import (
     PENDING,
     expire_review,
     find_versions,
@@ -28,6 +27,7 @@ from rtscv_mlops.registry.versions import (
     read_aliases,
     register_version,
 )
+from rtscv_mlops.tracking.runs import find_runs, open_run
 from tests.properties import PROFILE
 from tests.registries import MODEL, add_champion, client_of, log_model, new_database, version_tags
 
@@ -188,10 +188,10 @@ class Reviews(RuleBasedStateMachine):
             seen_report="r" * 64,
             seen_model="x" if seen == "model" else "m" * 64,
         )  # fmt: skip
-        before = len(history(self.plain, MODEL).records)
+        before = len(read_history(self.plain, MODEL).records)
         self.attempt(act, crash)
         if seen:
-            made = history(self.plain, MODEL).records[before:]
+            made = read_history(self.plain, MODEL).records[before:]
             assert not [each for each in made if each.kind in ("approved", "rejected")]
 
     def _some_version(self, data):
@@ -237,7 +237,7 @@ class Reviews(RuleBasedStateMachine):
     @invariant()
     def promises_hold(self):
         """Those that hold at any moment, and those that hold when nothing is cut short."""
-        told, aliases = history(self.plain, MODEL), read_aliases(self.plain, MODEL)
+        told, aliases = read_history(self.plain, MODEL), read_aliases(self.plain, MODEL)
         self._check_champion(told.records, aliases["champion"])
         check_decisions(told.records)
         check_offers(self.plain)
@@ -301,7 +301,7 @@ def key_of(day, champion="1"):
 @pytest.fixture
 def _impatient(monkeypatch):
     """A rival that was killed is not waited for."""
-    monkeypatch.setattr(versions, "PATIENCE", 0.0)
+    monkeypatch.setattr(registry, "PATIENCE", 0.0)
 
 
 @pytest.mark.usefixtures("_impatient")

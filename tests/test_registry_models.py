@@ -37,9 +37,9 @@ from sklearn.svm import SVC
 
 from rtscv_mlops import RTSCVClassifier
 from rtscv_mlops.errors import ModelError
-from rtscv_mlops.rectify.factory import FactoryClassifier
-from rtscv_mlops.registry.files import fetched, model_digest
-from rtscv_mlops.registry.models import (
+from rtscv_mlops.estimator.learner import FactoryClassifier
+from rtscv_mlops.models.refit import as_estimator
+from rtscv_mlops.models.save import (
     MANIFEST_FILE,
     requirements,
     save_rectified,
@@ -47,9 +47,14 @@ from rtscv_mlops.registry.models import (
     store_model,
     verify_version,
 )
-from rtscv_mlops.registry.refit import as_estimator
-from rtscv_mlops.registry.training import load_training_data
-from rtscv_mlops.registry.trust import TRUSTED_TYPES, choose_serialization, load_skops
+from rtscv_mlops.models.training import load_training_data
+from rtscv_mlops.models.trust import (
+    TRUSTED_TYPES,
+    choose_serialization,
+    fetched,
+    load_skops,
+    model_digest,
+)
 from tests.champions import EXPERIMENT, champion_of, mixed_pipeline, open_registry, table
 
 NUMBERS = ["height", "width"]

@@ -8,20 +8,21 @@ from multiprocessing import get_context
 
 import pytest
 
-from rtscv_mlops.config import ModelSettings
+from rtscv_mlops.config.monitor import ModelSettings
 from rtscv_mlops.errors import NotAssessed, ReviewError, ServiceError
-from rtscv_mlops.registry import promotion, tags
-from rtscv_mlops.registry.champion import find_champion
-from rtscv_mlops.registry.ledger import open_ledger
-from rtscv_mlops.registry.promotion import history, promote, record_decision, roll_back
-from rtscv_mlops.registry.runs import WindowRun, open_run
-from rtscv_mlops.registry.versions import (
+from rtscv_mlops.models.load import find_champion
+from rtscv_mlops.tracking import promotion, tags
+from rtscv_mlops.tracking.ledger import open_ledger
+from rtscv_mlops.tracking.promotion import promote, read_history, record_decision, roll_back
+from rtscv_mlops.tracking.registry import (
     expire_review,
     find_version,
     offer_version,
     read_aliases,
     register_version,
 )
+from rtscv_mlops.tracking.runs import open_run
+from rtscv_mlops.tracking.window_run import WindowRun
 from tests.registries import (
     MODEL,
     ROUNDS,
@@ -90,7 +91,7 @@ def test_an_approved_version_becomes_champion(client):
     assert shown[tags.REVIEWER] == "ann"
     assert shown[tags.REASON] == "the new class is real"
     assert shown[tags.DECIDED_AT] == decision.at
-    told = history(client, MODEL)
+    told = read_history(client, MODEL)
     assert told.problems == ()
     assert [(each.kind, each.who) for each in told.records] == [
         ("approved", "ann"),
@@ -106,7 +107,7 @@ def test_a_retry_changes_nothing(client):
 
     assert decide(client, version) == decision
     assert promote(client, MODEL, version) == move
-    assert len(history(client, MODEL).records) == 2
+    assert len(read_history(client, MODEL).records) == 2
 
 
 def test_a_second_decision_is_refused(client):
@@ -233,7 +234,7 @@ def test_two_reviewers_at_once_make_one_decision(client):
         assert len(held) == 1
         assert {each.code for each in told if isinstance(each, ReviewError)} == {"decided"}
         assert find_version(client, MODEL, version).reviewer == held[0].who
-    assert history(client, MODEL).problems == ()
+    assert read_history(client, MODEL).problems == ()
 
 
 def approved_rivals(client, model):
@@ -263,7 +264,7 @@ def test_rival_promoters_have_one_winner(client):
             "champion": won[0].version,
             "previous_champion": "1",
         }
-        assert history(client, model).problems == ()
+        assert read_history(client, model).problems == ()
 
 
 def promote_by_process(number, uri, versions):
@@ -290,7 +291,7 @@ def test_rival_processes_have_one_winner(client, uri):
         [winner] = [each for each in told if each.isdigit()]
         assert sum("Nothing was changed" in each for each in told) == 3
         assert aliases(client, f"model{number}")["champion"] == winner
-        assert history(client, f"model{number}").problems == ()
+        assert read_history(client, f"model{number}").problems == ()
 
 
 def test_the_same_promotion_twice_at_once_is_one(client):
@@ -301,7 +302,7 @@ def test_the_same_promotion_twice_at_once_is_one(client):
     told = race(4, lambda _: promote(client, MODEL, version))
 
     assert len({each.number for each in told}) == 1
-    assert [each.kind for each in history(client, MODEL).records] == ["approved", "promoted"]
+    assert [each.kind for each in read_history(client, MODEL).records] == ["approved", "promoted"]
 
 
 def die_at(uri, step, action, *args):
@@ -328,7 +329,7 @@ def test_a_killed_promotion_is_finished_by_the_next_try(client, uri, step):
     promote(client, MODEL, version)
 
     assert aliases(client) == {"champion": version, "previous_champion": "1"}
-    assert history(client, MODEL).problems == ()
+    assert read_history(client, MODEL).problems == ()
 
 
 def test_an_interrupted_move_goes_first(client, uri):
@@ -367,7 +368,7 @@ def test_one_who_was_held_up_does_not_undo_a_later_move(client, monkeypatch):
         promote(client, MODEL, version)
 
     assert aliases(client) == {"champion": "1"}
-    assert history(client, MODEL).problems == ()
+    assert read_history(client, MODEL).problems == ()
 
 
 def test_rollback_is_one_step(client):
@@ -388,7 +389,7 @@ def test_rollback_is_one_step(client):
     with pytest.raises(ReviewError, match=r"the champion has moved since.*`.* rollback --undo`"):
         promote(client, MODEL, version)
     assert aliases(client) == {"champion": "1"}
-    assert history(client, MODEL).problems == ()
+    assert read_history(client, MODEL).problems == ()
 
 
 def rolled_back(client):
@@ -414,7 +415,7 @@ def test_a_rollback_can_be_undone(client):
         promotion.undo_roll_back(client, MODEL, "ann", "twice")
     roll_back(client, MODEL, "bob", "still bad")
     assert aliases(client) == {"champion": "1"}
-    assert history(client, MODEL).problems == ()
+    assert read_history(client, MODEL).problems == ()
 
 
 def test_only_a_rollback_that_still_holds_can_be_undone(client):
@@ -446,7 +447,7 @@ def test_a_killed_undo_is_finished_by_the_next_try(client, uri, step):
     promotion.undo_roll_back(client, MODEL, "ann", "back")
 
     assert aliases(client) == {"champion": version, "previous_champion": "1"}
-    assert [each.kind for each in history(client, MODEL).records][3:] == ["promoted"]
+    assert [each.kind for each in read_history(client, MODEL).records][3:] == ["promoted"]
 
 
 def test_rollback_without_a_move_is_refused(client):
@@ -471,7 +472,7 @@ def test_a_killed_rollback_is_finished_by_the_next_try(client, uri, step):
     roll_back(client, MODEL, "bob", "bad")
 
     assert aliases(client) == {"champion": "1"}
-    assert [each.kind for each in history(client, MODEL).records][2:] == ["rolled_back"]
+    assert [each.kind for each in read_history(client, MODEL).records][2:] == ["rolled_back"]
 
 
 def test_rival_rollbacks_go_back_once(client):
@@ -496,7 +497,7 @@ def test_an_alias_moved_outside_is_reported(client):
     assert promote(client, MODEL, version).version == version
 
     assert aliases(client)["champion"] == "1"
-    [problem] = history(client, MODEL).problems
+    [problem] = read_history(client, MODEL).problems
     assert "The champion is version 1, and version 2 by the record" in problem
 
 
@@ -524,7 +525,7 @@ def test_a_long_or_odd_reason_is_kept(client):
     ledger = WindowRun(client, open_ledger(client, MODEL).run_id)
     whole = f"decisions/reason-{decision.details['reason_sha256']}.txt"
     assert ledger.list_artifacts("decisions") == {"decisions/000001.json", whole}
-    assert history(client, MODEL).problems == ()
+    assert read_history(client, MODEL).problems == ()
 
 
 def test_a_whole_reason_cannot_be_changed(client, tmp_path):
@@ -533,11 +534,11 @@ def test_a_whole_reason_cannot_be_changed(client, tmp_path):
     (kept,) = tmp_path.rglob("reason-*.txt")
 
     kept.write_text(kept.read_text().replace("figs", "dates", 1))
-    changed = history(client, MODEL).problems
+    changed = read_history(client, MODEL).problems
     kept.unlink()
 
     assert changed == ("The whole reason of record 1 was changed.",)
-    assert history(client, MODEL).problems == ("The whole reason of record 1 is gone.",)
+    assert read_history(client, MODEL).problems == ("The whole reason of record 1 is gone.",)
 
 
 def moves(client):
@@ -559,12 +560,12 @@ def moves(client):
 def test_a_changed_record_is_found(client, uri, number, change, complaint):
     """One changed byte in the database is seen."""
     moves(client)
-    assert history(client, MODEL).problems == ()
+    assert read_history(client, MODEL).problems == ()
 
     with sqlite3.connect(uri.removeprefix("sqlite:///")) as database:
         database.execute(f"UPDATE params SET value = {change} WHERE key = 'record.{number:06d}'")
 
-    assert any(complaint in problem for problem in history(client, MODEL).problems)
+    assert any(complaint in problem for problem in read_history(client, MODEL).problems)
 
 
 def test_a_lost_record_or_copy_is_found(client, uri, tmp_path):
@@ -577,7 +578,7 @@ def test_a_lost_record_or_copy_is_found(client, uri, tmp_path):
     with sqlite3.connect(uri.removeprefix("sqlite:///")) as database:
         database.execute("DELETE FROM params WHERE key = 'record.000002'")
 
-    problems = history(client, MODEL).problems
+    problems = read_history(client, MODEL).problems
 
     assert "Record 2 is gone." in problems
     assert "The copy of record 1 is gone." in problems
@@ -592,7 +593,7 @@ def test_records_that_are_deleted_from_the_end_are_found(client, uri, kept):
         database.execute(f"DELETE FROM params WHERE key > 'record.{kept:06d}' AND key < 'record.9'")
 
     gone = tuple(f"Record {number} is gone." for number in range(kept + 1, 4))
-    assert history(client, MODEL).problems[: 3 - kept] == gone
+    assert read_history(client, MODEL).problems[: 3 - kept] == gone
 
 
 def test_what_is_no_record_is_told(client):
@@ -600,7 +601,7 @@ def test_what_is_no_record_is_told(client):
     moves(client)
     client.log_param(open_ledger(client, MODEL).run_id, "record.x", "hello")
 
-    told = history(client, MODEL)
+    told = read_history(client, MODEL)
 
     assert told.problems == ("'record.x' in the ledger is no record of ours.",)
     assert len(told.records) == 3

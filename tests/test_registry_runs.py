@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 
 from rtscv_mlops.errors import InputError, ServiceError
-from rtscv_mlops.registry import tags
-from rtscv_mlops.registry.ledger import SHELF, Ledger, claim, experiment_name, open_ledger
-from rtscv_mlops.registry.runs import WindowRun, find_runs, open_run
+from rtscv_mlops.tracking import tags
+from rtscv_mlops.tracking.ledger import SHELF, Ledger, claim, experiment_name, open_ledger
+from rtscv_mlops.tracking.runs import find_runs, open_run
+from rtscv_mlops.tracking.window_run import WindowRun
 from tests.registries import KEY, MODEL, ROUNDS, client_of, new_database, race, race_processes
 
 
@@ -287,7 +288,7 @@ def test_a_run_tells_how_it_ended(run, client):
 
 def test_runs_are_listed_by_window(client, monkeypatch):
     """All windows of a model come in the order of time, page by page, filtered if wanted."""
-    monkeypatch.setattr("rtscv_mlops.registry.runs.PAGE", 2)
+    monkeypatch.setattr("rtscv_mlops.tracking.runs.PAGE", 2)
     for day in (3, 1, 2, 5, 4):
         run = open_run(
             client, MODEL, f"{day:064d}",

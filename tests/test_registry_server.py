@@ -5,15 +5,12 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from benchmarks.faults.servers import sqlite_server
-from rtscv_mlops.pipeline import doctor
-from rtscv_mlops.registry import is_open, links, server_version, tags
-from rtscv_mlops.registry.promotion import history, promote, record_decision, roll_back
-from rtscv_mlops.registry.runs import find_runs, open_run
-from rtscv_mlops.registry.versions import (
-    offer_version,
-    read_aliases,
-    register_version,
-)
+from rtscv_mlops.operations import check
+from rtscv_mlops.tracking import tags
+from rtscv_mlops.tracking.client import is_open, make_links, server_version
+from rtscv_mlops.tracking.promotion import promote, read_history, record_decision, roll_back
+from rtscv_mlops.tracking.registry import offer_version, read_aliases, register_version
+from rtscv_mlops.tracking.runs import find_runs, open_run
 from tests.registries import (
     KEY,
     add_champion,
@@ -67,7 +64,7 @@ def test_the_whole_way_through_a_server(server, tmp_path):
     assert read_aliases(client, "served") == {"champion": version, "previous_champion": "1"}
     roll_back(client, "served", "bob", "slow")
     assert read_aliases(client, "served") == {"champion": "1"}
-    assert history(client, "served").problems == ()
+    assert read_history(client, "served").problems == ()
 
     run.delete_artifacts("verdict.json")
     assert run.read_json("verdict.json") is None
@@ -79,7 +76,7 @@ def test_a_login_in_the_address_is_not_shown(server):
     client = MlflowClient(uri, uri)
     run = client.create_run("0")
 
-    shown = links(client, run.info.run_id, "served", "2")
+    shown = make_links(client, run.info.run_id, "served", "2")
 
     assert set(shown) == {"Run", "Report", "Version"}
     assert all(address.startswith(f"{server}/#/") for address in shown.values())
@@ -91,10 +88,10 @@ def test_the_doctor_tells_an_old_server(server, monkeypatch):
     """A server older than its last known holes is warned of; the present one is not."""
 
     def warnings():
-        return [one.found for one in doctor._server(client_of(server)) if one.state == "warning"]
+        return [one.found for one in check._server(client_of(server)) if one.state == "warning"]
 
     now = warnings()
-    monkeypatch.setattr(doctor.registry, "server_version", lambda client: "3.9.0rc1")
+    monkeypatch.setattr(check.registry, "server_version", lambda client: "3.9.0rc1")
 
     assert not [each for each in now if "update it" in each]
     assert any("MLflow 3.9.0rc1" in each and "update it" in each for each in warnings())

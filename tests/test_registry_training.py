@@ -10,10 +10,9 @@ import pytest
 from sklearn.svm import SVC
 
 from rtscv_mlops.errors import ServiceError, TrainingDataError
-from rtscv_mlops.registry.champion import Champion
-from rtscv_mlops.registry.labels import check_training_data
-from rtscv_mlops.registry.register import log_champion
-from rtscv_mlops.registry.training import load_training_data
+from rtscv_mlops.models.load import Champion
+from rtscv_mlops.models.register import log_champion
+from rtscv_mlops.models.training import check_training_data, load_training_data
 from rtscv_mlops.window import Column
 from tests.champions import EXPERIMENT, champion_of, mixed_pipeline, open_registry, table
 

@@ -7,10 +7,9 @@ from multiprocessing import get_context
 import pytest
 
 from rtscv_mlops.errors import ModelError, ReviewError
-from rtscv_mlops.registry import tags, versions
-from rtscv_mlops.registry.ledger import Ledger, open_ledger
-from rtscv_mlops.registry.runs import open_run
-from rtscv_mlops.registry.versions import (
+from rtscv_mlops.tracking import registry, tags
+from rtscv_mlops.tracking.ledger import Ledger, open_ledger
+from rtscv_mlops.tracking.registry import (
     challenger,
     expire_review,
     find_version,
@@ -19,6 +18,7 @@ from rtscv_mlops.registry.versions import (
     read_aliases,
     register_version,
 )
+from rtscv_mlops.tracking.runs import open_run
 from tests.registries import (
     KEY,
     MODEL,
@@ -155,7 +155,7 @@ def test_the_version_of_a_killed_process_is_taken_over(client, uri, claim):
 
 def test_one_who_began_and_died_is_replaced(client, monkeypatch):
     """Who claimed to create a version and never did is waited for, then replaced."""
-    monkeypatch.setattr(versions, "PATIENCE", 0.3)
+    monkeypatch.setattr(registry, "PATIENCE", 0.3)
     open_ledger(client, MODEL).claim(f"registering.{KEY}.1", "somebody dead")
 
     assert register(client) == "2"
@@ -193,7 +193,7 @@ def test_a_duplicate_that_was_offered_stays(client):
 
 def test_a_deleted_version_is_made_again(client, monkeypatch):
     """A window whose version somebody deleted gets a new one; its old review does not count."""
-    monkeypatch.setattr(versions, "PATIENCE", 0.1)
+    monkeypatch.setattr(registry, "PATIENCE", 0.1)
     first = offer(client, 5)
     expire_review(client, MODEL, first.version, "Nobody answered.")
     client.delete_model_version(MODEL, first.version)

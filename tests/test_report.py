@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rtscv_mlops.config import DriftSettings
+from rtscv_mlops.config.monitor import DriftSettings
 from rtscv_mlops.facts import ColumnDrift, DriftFacts, Evidence
-from rtscv_mlops.report import compare_columns, write_report
-from rtscv_mlops.report.drift import strength
+from rtscv_mlops.report.drift import compare_columns, strength
 from rtscv_mlops.report.figures import draw_strengths
-from rtscv_mlops.report.text import (
+from rtscv_mlops.report.page import write_page
+from rtscv_mlops.report.wording import (
     inert,
     markdown,
     percent,
@@ -236,7 +236,7 @@ def test_every_method_that_a_monitor_may_name_works(setting, method):
 
 def page_of(path, facts, evidence=None, **options):
     """The page, and what it hands to its scripts."""
-    write_report(facts, evidence, SETTINGS, path, **options)
+    write_page(facts, evidence, SETTINGS, path, **options)
     page = path.read_text()
     return page, DATA.search(page)[1]
 
@@ -245,11 +245,11 @@ def test_the_same_facts_make_the_same_bytes(digits, tmp_path):
     """A review is bound to the digest, so nothing in the page may be drawn at random."""
     facts, evidence = digits
 
-    digests = [write_report(facts, evidence, SETTINGS, tmp_path / name) for name in "ab"]
+    digests = [write_page(facts, evidence, SETTINGS, tmp_path / name) for name in "ab"]
 
     page = (tmp_path / "a").read_bytes()
     assert digests == [hashlib.sha256(page).hexdigest()] * 2
-    assert write_report(not_assessed(rows=13), None, SETTINGS, tmp_path / "c") != digests[0]
+    assert write_page(not_assessed(rows=13), None, SETTINGS, tmp_path / "c") != digests[0]
 
 
 def test_the_page_says_what_the_facts_say(digits, tmp_path):
@@ -270,7 +270,7 @@ def test_the_page_says_what_the_facts_say(digits, tmp_path):
 def test_the_page_stays_near_the_size_of_an_empty_one(digits, tmp_path):
     """Evidence adds less than two megabytes to what Evidently's own scripts take."""
     for name, (facts, evidence) in {"full": digits, "empty": (not_assessed(), None)}.items():
-        write_report(facts, evidence, SETTINGS, tmp_path / name)
+        write_page(facts, evidence, SETTINGS, tmp_path / name)
 
     assert (tmp_path / "full").stat().st_size - (tmp_path / "empty").stat().st_size < 2e6
 

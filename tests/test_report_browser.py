@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rtscv_mlops.config import DriftSettings
-from rtscv_mlops.report import write_report
-from rtscv_mlops.report.text import plain
+from rtscv_mlops.config.monitor import DriftSettings
+from rtscv_mlops.report.page import write_page
+from rtscv_mlops.report.wording import plain
 from tests.hostile import hostile
 from tests.report_example import example, not_assessed
 
@@ -84,7 +84,7 @@ def test_the_whole_report_is_drawn(browser, digits, width, tmp_path):
     """Every section is there and fits the screen; nothing is fetched, nothing complains."""
     facts, evidence = digits
     path = tmp_path / "report.html"
-    write_report(facts, evidence, SETTINGS, path, links={"MLflow run": "https://mlflow.example/1"})
+    write_page(facts, evidence, SETTINGS, path, links={"MLflow run": "https://mlflow.example/1"})
 
     seen = visit(browser, path, width)
 
@@ -101,7 +101,7 @@ def test_the_whole_report_is_drawn(browser, digits, width, tmp_path):
 def test_a_report_of_facts_alone_is_drawn(browser, verdict, tmp_path):
     """No evidence, no clusters, no comparison, no drift: the verdict is still shown."""
     facts = not_assessed(verdict=verdict, headline="All that is known.", blocked="not reviewed")
-    write_report(facts, None, SETTINGS, tmp_path / "report.html")
+    write_page(facts, None, SETTINGS, tmp_path / "report.html")
 
     seen = visit(browser, tmp_path / "report.html")
 
@@ -114,7 +114,7 @@ def check_stays_text(browser, payloads, path):
     """Nothing of the payloads ran, and all of them can be read."""
     facts, evidence = hostile(payloads)
     links = {name: f"https://mlflow.example/{name}" for name in payloads}
-    write_report(facts, evidence, SETTINGS, path, links=links)
+    write_page(facts, evidence, SETTINGS, path, links=links)
 
     seen = visit(browser, path)
 
@@ -141,7 +141,7 @@ def test_hostile_text_stays_text_in_every_place(browser, payload, tmp_path):
 def test_a_script_that_got_in_reaches_nobody(browser, tmp_path):
     """The page's own policy stops a request even from a script within the page."""
     path = tmp_path / "report.html"
-    write_report(not_assessed(), None, SETTINGS, path)
+    write_page(not_assessed(), None, SETTINGS, path)
     script = "<script>fetch('https://evil.example/').catch(() => 0)</script></body>"
     path.write_text(path.read_text().replace("</body>", script))
 

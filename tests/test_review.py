@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from rtscv_mlops import review
 from rtscv_mlops.facts import (
     ClassComparison,
     ClusterCard,
@@ -20,13 +19,10 @@ from rtscv_mlops.facts import (
     TellingFeature,
     WindowFacts,
 )
-from rtscv_mlops.review import (
-    ReviewStatus,
-    blocked_because,
-    describe,
-    one_line,
-    too_few_because,
-)
+from rtscv_mlops.judging.blocking import blocked_because, too_few_because
+from rtscv_mlops.outcomes import ReviewStatus
+from rtscv_mlops.review.question import DESCRIPTION_LIMIT, describe, one_line, with_file
+from rtscv_mlops.text import markdown, percent, plain, probability, rate, safe_link
 
 LINKS = {"run": "http://localhost:5000/#/experiments/1/runs/a_b", "report": "https://x.example/r"}
 
@@ -153,7 +149,7 @@ def shape(markdown):
 )
 def test_shares_are_written_for_people(share, words):
     """A share is whole per cent where that is enough, and never rounded to nothing or to all."""
-    assert review.percent(share) == words
+    assert percent(share) == words
 
 
 @pytest.mark.parametrize(
@@ -169,16 +165,16 @@ def test_shares_are_written_for_people(share, words):
 )
 def test_p_values_are_written_for_people(p_value, words):
     """No p-value pretends to more digits than it has."""
-    assert review.probability(p_value) == words
+    assert probability(p_value) == words
 
 
 def test_rates_carry_their_interval():
     """The estimate never stands without its limits where they are known."""
-    assert review.rate(0.07, (0.04, 0.10)) == "about 7 % (4-10 %)"
-    assert review.rate(0.004, (0.001, 0.012)) == "about 0.4 % (0.1-1 %)"
-    assert review.rate(0.004, (0.0, 0.03)) == "about 0.4 % (0-3 %)"
-    assert review.rate(0.07) == "about 7 %"
-    assert review.rate(None) == "not known"
+    assert rate(0.07, (0.04, 0.10)) == "about 7 % (4-10 %)"
+    assert rate(0.004, (0.001, 0.012)) == "about 0.4 % (0.1-1 %)"
+    assert rate(0.004, (0.0, 0.03)) == "about 0.4 % (0-3 %)"
+    assert rate(0.07) == "about 7 %"
+    assert rate(None) == "not known"
 
 
 @pytest.mark.parametrize(
@@ -351,12 +347,12 @@ def test_commands_name_the_file_as_it_was_typed():
     """Who types a path gets commands with it; other names and words stay as they are."""
     text = describe(window_facts(monitor="pets"), LINKS, "7")
 
-    shown = review.with_file(text, "pets", "my demo/pets.yaml")
+    shown = with_file(text, "pets", "my demo/pets.yaml")
 
     assert "review approve 'my demo/pets.yaml' --version 7" in shown
     assert "review reject 'my demo/pets.yaml' --version 7" in shown
     assert "`rtscv-mlops review collect 'my demo/pets.yaml'`" in shown
-    assert review.with_file(text, "wine", "demo/wine.yaml") == text
+    assert with_file(text, "wine", "demo/wine.yaml") == text
 
 
 def test_the_worst_class_comes_first():
@@ -404,7 +400,7 @@ def test_data_stays_text_on_the_page(text):
 @pytest.mark.parametrize("text", HOSTILE[:-4])
 def test_data_is_still_readable(text):
     """Escaping changes how a name is written, not how it reads; only layout is lost."""
-    shown = "".join(token.content for token in page(f"x {review.markdown(text, 500)}")[2:-1])
+    shown = "".join(token.content for token in page(f"x {markdown(text, 500)}")[2:-1])
 
     assert shown.replace("\u200b", "") == f"x {' '.join(text.split())}"
 
@@ -412,15 +408,15 @@ def test_data_is_still_readable(text):
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_renderer_finds_an_address_in_data(text):
     """Also one that decodes first and looks for bare addresses then finds none."""
-    decoded = unescape(review.markdown(text, 500))
+    decoded = unescape(markdown(text, 500))
 
     assert not re.search(r"https?://\w|www\.|\w@\w", decoded)
 
 
 def test_a_name_of_nothing_is_shown():
     """A label of invisible characters leaves no hole in the page."""
-    assert review.plain("right\u202eleft\u200b\u2066\ud800") == "rightleft"
-    assert review.markdown("\u200b\x00") == "(no text)"
+    assert plain("right\u202eleft\u200b\u2066\ud800") == "rightleft"
+    assert markdown("\u200b\x00") == "(no text)"
 
 
 @pytest.mark.parametrize(
@@ -453,7 +449,7 @@ def test_commands_can_be_pasted(monitor, file):
 )
 def test_links_are_web_addresses_without_secrets(address, link):
     """No password of a tracking server gets onto the page, and nothing that is no web address."""
-    assert review.safe_link(address) == link
+    assert safe_link(address) == link
     assert (f"[run]({link})" in describe(window_facts(), {"run": address})) == bool(link)
 
 
@@ -465,7 +461,7 @@ def test_a_crowded_page_says_what_it_leaves_out():
     assert "**Drift**" not in text
     assert "**What is new**" in text
     assert "review approve" in text
-    assert len(text) < review.DESCRIPTION_LIMIT
+    assert len(text) < DESCRIPTION_LIMIT
 
 
 def test_long_names_leave_room_for_the_comparison():
@@ -484,7 +480,7 @@ def test_every_page_fits_and_holds(text, many):
 
     written = describe(window_facts(text, many=many, blocked=blocked), {text: LINKS["run"]} | LINKS)
 
-    assert len(written) < review.DESCRIPTION_LIMIT
+    assert len(written) < DESCRIPTION_LIMIT
     written.encode()
     types = shape(written)
     assert types.count("fence") == (0 if blocked else 1)
@@ -500,7 +496,7 @@ def test_every_page_fits_and_holds(text, many):
 @given(text=st.text(), width=st.integers(1, 100))
 def test_plain_text_is_one_short_printable_line(text, width):
     """Names cannot start a line, move the cursor, hide, or fill the screen."""
-    line = review.plain(text, width)
+    line = plain(text, width)
 
     assert len(line) <= width
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", line)

@@ -31,20 +31,22 @@ from mlflow.tracking import MlflowClient
 from sklearn.naive_bayes import GaussianNB
 
 from benchmarks.faults.servers import sqlite_server
-from rtscv_mlops import cli, log_champion
-from rtscv_mlops.config import SourceSettings, load_monitor
+from rtscv_mlops import log_champion
+from rtscv_mlops.cli import commands
+from rtscv_mlops.config.inputs import SourceSettings
+from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import RtscvError
-from rtscv_mlops.pipeline import (
+from rtscv_mlops.operations.check import check_monitor
+from rtscv_mlops.operations.purge import purge_windows
+from rtscv_mlops.pipeline import tasks
+from rtscv_mlops.pipeline.run import run_window
+from rtscv_mlops.review.answers import (
     ask_reviewer,
-    check_monitor,
     promote_challenger,
-    purge_windows,
     review_challenger,
     roll_back,
-    run_window,
-    tasks,
 )
-from rtscv_mlops.sources import read_window
+from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.window import Column, Interval
 from tests.deployments import CANARY, COLUMNS, KNOWN, NEW, QUIET, WITH_FIGS, leaves
 from tests.services import postgres_address, statements
@@ -272,7 +274,7 @@ class World:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", ["rtscv-mlops", *map(str, words)])
             with pytest.raises(SystemExit):
-                cli.main()
+                commands.main()
 
     def note(self, *returned):
         self.said["returned"] += map(repr, returned)

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rtscv_mlops.config import SourceSettings
+from rtscv_mlops.config.inputs import SourceSettings
 from rtscv_mlops.errors import ConfigError, NotAssessed, ServiceError, WindowError
-from rtscv_mlops.sources import read_window
+from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.window import Column
 from tests.services import DAY, traffic
 

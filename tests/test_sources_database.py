@@ -6,9 +6,10 @@ import pandas as pd
 import pytest
 import sqlalchemy as sa
 
-from rtscv_mlops.config import SourceSettings
+from rtscv_mlops.config.inputs import SourceSettings
 from rtscv_mlops.errors import ConfigError, NotAssessed, ServiceError, WindowError
-from rtscv_mlops.sources import peek, read_window
+from rtscv_mlops.sources.peek import peek
+from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.window import Column, Interval
 from tests.services import COLUMNS, DAY, postgres_address, traffic
 

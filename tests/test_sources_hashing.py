@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rtscv_mlops.sources.hashing import row_hashes
+from rtscv_mlops.sources.sample import row_hashes
 
 HARD = {
     "whole numbers as floats": np.arange(400_000, dtype=float),

@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rtscv_mlops.config import SourceSettings
+from rtscv_mlops.config.inputs import SourceSettings
 from rtscv_mlops.errors import ConfigError, NotAssessed, ServiceError, WindowError
-from rtscv_mlops.sources import peek, read_window
+from rtscv_mlops.sources.peek import peek
+from rtscv_mlops.sources.read import read_window
 from tests.services import (
     COLUMNS,
     DAY,

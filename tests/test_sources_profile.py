@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from rtscv_mlops.config import DriftSettings
-from rtscv_mlops.report import compare_columns
-from rtscv_mlops.sources import Profile
-from rtscv_mlops.sources.profile import MOST_WORDS
+from rtscv_mlops.config.monitor import DriftSettings
+from rtscv_mlops.report.drift import compare_columns
+from rtscv_mlops.sources.profile import MOST_WORDS, Profile
 from rtscv_mlops.window import Column
 
 ROWS = 5_000

@@ -4,9 +4,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from rtscv_mlops.config import SourceSettings
+from rtscv_mlops.config.inputs import SourceSettings
 from rtscv_mlops.errors import WindowError
-from rtscv_mlops.sources import peek, read_window
+from rtscv_mlops.sources.peek import peek
+from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.window import Column, Interval
 from tests.services import COLUMNS, traffic
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from scipy import stats
 
-from rtscv_mlops.sources.sampling import Sketch
+from rtscv_mlops.sources.sample import Sketch
 
 
 def stream(numbers) -> pa.RecordBatch:

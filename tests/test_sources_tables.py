@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rtscv_mlops.config import LabelSettings, ReferenceSettings, SourceSettings
+from rtscv_mlops.config.inputs import LabelSettings, ReferenceSettings, SourceSettings
 from rtscv_mlops.errors import NotAssessed, TrainingDataError, WindowError
-from rtscv_mlops.sources import peek, read_labels, read_reference
+from rtscv_mlops.sources.peek import peek
+from rtscv_mlops.sources.read import read_labels, read_reference
 from rtscv_mlops.window import Column
 from tests.services import COLUMNS, traffic
 

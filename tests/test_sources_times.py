@@ -3,9 +3,9 @@
 import pandas as pd
 import pytest
 
-from rtscv_mlops.config import SourceSettings
+from rtscv_mlops.config.inputs import SourceSettings
 from rtscv_mlops.errors import NotAssessed, WindowError
-from rtscv_mlops.sources import read_window
+from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.window import Column, Interval
 
 ZURICH = "Europe/Zurich"

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.preprocessing import OneHotEncoder
 
-from rtscv_mlops.config import SourceSettings
+from rtscv_mlops.config.inputs import SourceSettings
 from rtscv_mlops.errors import ConfigError, NotAssessed
-from rtscv_mlops.sources import read_window
+from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.window import Column, Interval
 from tests.services import COLUMNS, DAY, traffic
 

@@ -56,7 +56,7 @@ def commands() -> str:
     import typer
     from typer.cli import get_docs_for_click
 
-    from rtscv_mlops.cli import app
+    from rtscv_mlops.cli.commands import app
 
     command = typer.main.get_command(app)
     text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="rtscv-mlops")

@@ -67,7 +67,8 @@ def trace_window(package: Path) -> Visits:
     """Run the demo's last window by the command line, and return what it visited."""
     # MLflow and Evidently report usage to their makers unless told not to.
     os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
-    from rtscv_mlops import cli, demo
+    from rtscv_mlops import demo
+    from rtscv_mlops.cli import commands
 
     *_, day = demo.make_days()
     before = sys.argv
@@ -77,7 +78,7 @@ def trace_window(package: Path) -> Visits:
         sys.argv = ["rtscv-mlops", "run", str(file), "--window", f"{day.interval.start:%Y-%m-%d}"]
         try:
             with Visits(package, leave_out="cli") as visits:
-                cli.main()
+                commands.main()
         except SystemExit as end:
             if end.code != UNKNOWNS_EXIT_CODE:
                 raise

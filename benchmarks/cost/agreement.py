@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from rtscv_mlops.config import DriftSettings
-from rtscv_mlops.report import compare_columns
-from rtscv_mlops.sources import Profile
+from rtscv_mlops.config.monitor import DriftSettings
+from rtscv_mlops.report.drift import compare_columns
+from rtscv_mlops.sources.profile import Profile
 from rtscv_mlops.window import Column
 
 COLUMNS, ROWS, KNOWN_ROWS = 400, 100_000, 30_000

@@ -38,8 +38,8 @@ def memory(which: str) -> int:
 def read(folder: str) -> Job:
     """Read and sample a window, as a run does; no profile."""
     from benchmarks.cost.world import DAY
-    from rtscv_mlops.config import SourceSettings
-    from rtscv_mlops.sources import read_window
+    from rtscv_mlops.config.inputs import SourceSettings
+    from rtscv_mlops.sources.read import read_window
     from rtscv_mlops.window import Interval
 
     source = SourceSettings(path=folder, timestamp="served_at")
@@ -97,9 +97,9 @@ def batches(folder: str) -> list[Any]:
 def drift(folder: str) -> Job:
     """Compute the drift figures of all rows against the training data, from batches."""
     from benchmarks.cost.world import TRAINING_ROWS, known_rows
-    from rtscv_mlops.config import DriftSettings
-    from rtscv_mlops.report import compare_columns
-    from rtscv_mlops.sources import Profile
+    from rtscv_mlops.config.monitor import DriftSettings
+    from rtscv_mlops.report.drift import compare_columns
+    from rtscv_mlops.sources.profile import Profile
 
     known, _ = known_rows(TRAINING_ROWS, seed=1)
     rows = batches(folder)
@@ -187,11 +187,11 @@ def imports_of_run() -> Job:
 
         import rtscv_mlops.pipeline.run
         import rtscv_mlops.report  # noqa: F401
-        from rtscv_mlops.registry import models, trust
+        from rtscv_mlops.models import save, trust
 
         trust._skops()
         own = cpu()
-        program = models.TRIAL.partition("folder, rows")[0] + "import mlflow.sklearn, sklearn.svm"
+        program = save.TRIAL.partition("folder, rows")[0] + "import mlflow.sklearn, sklearn.svm"
         subprocess.run([sys.executable, "-c", program], check=True)
         return {"trial": round(cpu() - own, 3)}
 
@@ -217,8 +217,8 @@ def run(file: str) -> Job:
 
         prepare_process()  # as `rtscv-mlops run` does
         from benchmarks.cost.world import DAY
-        from rtscv_mlops.config import load_monitor
-        from rtscv_mlops.pipeline import run_window
+        from rtscv_mlops.config.loading import load_monitor
+        from rtscv_mlops.pipeline.run import run_window
         from rtscv_mlops.window import Interval
 
         stages: list[tuple[str, float]] = [("imports", begun)]
@@ -248,17 +248,17 @@ def run(file: str) -> Job:
 
 
 PARTS = (
-    ("rtscv_mlops.registry", "connect", "connect to MLflow"),
-    ("rtscv_mlops.registry", "load_champion", "load the champion"),
+    ("rtscv_mlops.pipeline.stages", "connect", "connect to MLflow"),
+    ("rtscv_mlops.pipeline.stages", "load_champion", "load the champion"),
     ("rtscv_mlops.pipeline.stages", "find_training", "find the training data"),
     ("rtscv_mlops.pipeline.stages", "read_window", "read the window, count all rows"),
-    ("rtscv_mlops.pipeline.rectification", "_fit", "RTSCV, refit included"),
-    ("rtscv_mlops.pipeline.rectification", "predict", SCORING),
-    ("rtscv_mlops.assess", "predict", SCORING),
-    ("rtscv_mlops.pipeline.rectification", "project", "lay rows out for a picture"),
-    ("rtscv_mlops.registry", "save_rectified", "store the challenger"),
+    ("rtscv_mlops.judging.judge", "_fit", "RTSCV, refit included"),
+    ("rtscv_mlops.judging.judge", "predict", SCORING),
+    ("rtscv_mlops.judging.describe", "predict", SCORING),
+    ("rtscv_mlops.judging.judge", "project", "lay rows out for a picture"),
+    ("rtscv_mlops.pipeline.stages", "save_rectified", "store the challenger"),
     ("rtscv_mlops.pipeline.stages", "_keep_fitted_on", "store what it was fitted on"),
-    ("rtscv_mlops.registry.models", "_try_model", TRIAL),
+    ("rtscv_mlops.models.save", "_try_model", TRIAL),
 )
 
 
@@ -324,7 +324,7 @@ def train(threads: str) -> Job:
     from sklearn.linear_model import LogisticRegression
 
     from benchmarks.cost.world import NUMBERS, known_rows
-    from rtscv_mlops.compute import on_one_thread
+    from rtscv_mlops.runtime import on_one_thread
 
     known, labels = known_rows(3_000, seed=1)
     numbers = known[NUMBERS].to_numpy()

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from rich.progress import track
 
 from benchmarks.faults.tally import Tally
-from rtscv_mlops.registry import history, offer_version, promote, record_decision, roll_back
-from rtscv_mlops.registry.runs import open_run
-from rtscv_mlops.registry.versions import register_version
+from rtscv_mlops.tracking.promotion import promote, read_history, record_decision, roll_back
+from rtscv_mlops.tracking.registry import offer_version, register_version
+from rtscv_mlops.tracking.runs import open_run
 from tests.registries import MODEL, add_champion, client_of, log_model, new_database, version_tags
 
 Undo = Callable[[], object]
@@ -70,7 +70,7 @@ def _tally(what: str, folder: str, edits: int, edit: Edit | None) -> Tally:
     missed = []
     for number in track(range(edits), what[:40]):
         undo = edit(chance, Path(folder)) if edit else None
-        found = history(client, MODEL).problems
+        found = read_history(client, MODEL).problems
         if undo is not None:
             undo()
         if bool(found) != bool(undo):

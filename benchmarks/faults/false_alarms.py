@@ -35,7 +35,7 @@ from benchmarks.faults.tally import Tally
 from benchmarks.paper.images import load_known
 from benchmarks.verdict.sections import ATTACKS
 from rtscv_mlops import RTSCVClassifier
-from rtscv_mlops.rectify.evidence import decide
+from rtscv_mlops.estimator.statistics import decide
 
 WINDOWS = 400
 WINDOW_ROWS = 800

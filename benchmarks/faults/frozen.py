@@ -13,8 +13,9 @@ from tempfile import TemporaryDirectory
 from benchmarks.faults import failpoints
 from benchmarks.faults.races import REPORT, add_offered, attempt, shared_digest
 from benchmarks.faults.world import PRELOAD, Trial, World
-from rtscv_mlops import registry
-from rtscv_mlops.registry.journal import PROMOTED, last_move
+from rtscv_mlops.tracking.client import MlflowClient
+from rtscv_mlops.tracking.journal import PROMOTED, last_move
+from rtscv_mlops.tracking.promotion import promote, read_history, record_decision, roll_back
 from tests.registries import client_of
 
 PATIENCE = 120.0
@@ -156,7 +157,7 @@ def freeze_promoter(world: World, point: str, meanwhile: str) -> list[str]:
 
 def _approve(trial: Trial, version: str) -> None:
     address = trial.world.server.address
-    registry.record_decision(
+    record_decision(
         client_of(address),
         trial.model,
         version,
@@ -172,7 +173,7 @@ def _approve(trial: Trial, version: str) -> None:
 def _promote_armed(address: str, model: str, version: str, armed: Mapping[str, str]) -> None:
     os.environ.update(armed)
     failpoints.arm()
-    told = attempt(registry.promote, client_of(address), model, version)
+    told = attempt(promote, client_of(address), model, version)
     if not told.won and not told.refused:
         raise SystemExit(str(told))
 
@@ -180,12 +181,12 @@ def _promote_armed(address: str, model: str, version: str, armed: Mapping[str, s
 Step = tuple[Callable[..., object], str]
 
 
-def _promote(version: str, client: registry.MlflowClient, model: str) -> None:
-    registry.promote(client, model, version)
+def _promote(version: str, client: MlflowClient, model: str) -> None:
+    promote(client, model, version)
 
 
-def _roll_back(who: str, client: registry.MlflowClient, model: str) -> None:
-    registry.roll_back(client, model, who, "bad")
+def _roll_back(who: str, client: MlflowClient, model: str) -> None:
+    roll_back(client, model, who, "bad")
 
 
 MEANWHILE: dict[str, Callable[[str, str], list[Step]]] = {
@@ -208,7 +209,7 @@ def promoter_trials() -> Iterator[tuple[str, str]]:
 def _differences(trial: Trial) -> list[str]:
     """Compare all aliases with the last recorded move."""
     client = trial.world.client
-    history = registry.history(client, trial.model)
+    history = read_history(client, trial.model)
     move = last_move(list(history.records))
     if move is None:
         return ["nothing was promoted"]

@@ -23,9 +23,11 @@ import pyarrow.parquet as pq
 from rich.progress import track
 
 from benchmarks.faults.tally import Tally
-from rtscv_mlops.config import SourceSettings, load_monitor
+from rtscv_mlops.config.inputs import SourceSettings
+from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import RtscvError
-from rtscv_mlops.sources import peek, read_window
+from rtscv_mlops.sources.peek import peek
+from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.window import Column, Interval
 
 MEMORY = 1 << 30

@@ -20,11 +20,20 @@ from benchmarks.faults.races import Rivals, Told, add_challenger, attempt, rival
 from benchmarks.faults.servers import sqlite_server
 from benchmarks.faults.tally import Tally
 from benchmarks.faults.world import BASE, Trial, World, world_on
-from rtscv_mlops import pipeline, registry
-from rtscv_mlops.config import load_monitor
-from rtscv_mlops.registry import tags
-from rtscv_mlops.registry.files import fetched
-from rtscv_mlops.registry.journal import OUTCOMES, Record
+from rtscv_mlops.config.loading import load_monitor
+from rtscv_mlops.models.trust import fetched
+from rtscv_mlops.review.answers import (
+    collect_answer,
+    promote_challenger,
+    question_id,
+    review_challenger,
+)
+from rtscv_mlops.tracking import tags
+from rtscv_mlops.tracking.client import connect
+from rtscv_mlops.tracking.journal import OUTCOMES, Record
+from rtscv_mlops.tracking.promotion import read_history
+from rtscv_mlops.tracking.registry import find_alias, find_version, offer_version
+from rtscv_mlops.tracking.runs import open_run
 from tests.registries import client_of
 
 EACH = 30
@@ -49,20 +58,20 @@ class Case:
 
     @property
     def question(self) -> str:
-        found = registry.find_version(self.world.client, self.trial.model, self.version)
-        return pipeline.question_id(found)
+        found = find_version(self.world.client, self.trial.model, self.version)
+        return question_id(found)
 
     def ends(self) -> list[Record]:
         """Return how the review of the version ended, once for each time that it did."""
-        records = registry.history(self.world.client, self.trial.model).records
+        records = read_history(self.world.client, self.trial.model).records
         return [one for one in records if one.kind in OUTCOMES and one.version == self.version]
 
     def champion(self) -> str | None:
-        return registry.find_alias(self.world.client, self.trial.model, "champion")
+        return find_alias(self.world.client, self.trial.model, "champion")
 
     def promoted(self) -> Told:
         """Let the version be promoted, as the task after the review does."""
-        return attempt(pipeline.promote_challenger, load_monitor(self.file), self.version)
+        return attempt(promote_challenger, load_monitor(self.file), self.version)
 
 
 def run(quick: bool) -> Iterator[Tally]:
@@ -85,7 +94,7 @@ def race(world: World, two: Rivals, act: Callable[[Case], list[str]], seed: int)
     found = act(case)
     if len(case.ends()) > 1:
         found.append(f"the review ended {len(case.ends())} times")
-    return found + list(registry.history(world.client, trial.model).problems)
+    return found + list(read_history(world.client, trial.model).problems)
 
 
 # -- what people do, in processes of their own
@@ -94,7 +103,7 @@ def race(world: World, two: Rivals, act: Callable[[Case], list[str]], seed: int)
 def answer(file: Path, version: str, approve: bool, who: str, question: str, at: float = 0) -> str:
     """Answer as the task, the page and the command do; return what holds."""
     time.sleep(max(0.0, at - time.time()))
-    decided = pipeline.review_challenger(
+    decided = review_challenger(
         load_monitor(file),
         version,
         approve=approve,
@@ -108,14 +117,14 @@ def answer(file: Path, version: str, approve: bool, who: str, question: str, at:
 def collect(file: Path, version: str, at: float = 0) -> str:
     """Look for an answer, or for the end of the time, as the waiting task does."""
     time.sleep(max(0.0, at - time.time()))
-    found = pipeline.collect_answer(load_monitor(file), version)
+    found = collect_answer(load_monitor(file), version)
     return found.status if found else ""
 
 
 def answer_by_tag(file: Path, version: str, status: str, who: str) -> str:
     """Answer in MLflow's own pages, and let the waiting task find it."""
     settings = load_monitor(file).model
-    client = registry.connect(settings)
+    client = connect(settings)
     for tag, text in ((tags.REVIEWER, who), (tags.REASON, "by tag"), (tags.REVIEW, status)):
         client.set_model_version_tag(settings.name, version, tag, text)
     return collect(file, version)
@@ -123,7 +132,7 @@ def answer_by_tag(file: Path, version: str, status: str, who: str) -> str:
 
 def offer_newer(address: str, model: str, newer: str) -> str:
     """Offer a newer challenger, which supersedes the one that waits."""
-    return registry.offer_version(client_of(address), model, newer).review
+    return offer_version(client_of(address), model, newer).review
 
 
 def move_by_hand(address: str, model: str, version: str) -> None:
@@ -185,7 +194,7 @@ def refusals(told: list[Told], codes: tuple[str, ...]) -> list[str]:
 
 def at_the_timeout(case: Case) -> list[str]:
     """An answer in the moment in which the time for it is over."""
-    created = registry.find_version(case.world.client, case.trial.model, case.version).created
+    created = find_version(case.world.client, case.trial.model, case.version).created
     late = created.timestamp() + EXPIRES
     rng = random.Random(case.seed)
     answered, collected = case.two.race(
@@ -275,7 +284,7 @@ def after_a_newer_one(case: Case) -> list[str]:
     found = refusals([approved], ("superseded",)) + refusals([offered], ())
     if held != ["approved" if approved.won else "superseded"]:
         found.append(f"{approved}, and the record has {held}")
-    alias = registry.find_alias(case.world.client, model, "challenger")
+    alias = find_alias(case.world.client, model, "challenger")
     if alias != newer:
         found.append(f"the alias challenger is {alias}, and {newer} awaits review")
     return found + follows(case, held == ["approved"])
@@ -301,7 +310,7 @@ def with_changed_files(case: Case) -> list[str]:
 def own_files(case: Case) -> tuple[str, Path]:
     """Offer a challenger with files of its own; return its version and one of the files."""
     client, model, key = case.world.client, case.trial.model, "b" * 64
-    run = registry.open_run(client, model, key)
+    run = open_run(client, model, key)
     experiment = client.get_run(run.run_id).info.experiment_id
     made = client.create_logged_model(experiment, "model", source_run_id=run.run_id)
     with TemporaryDirectory() as folder:

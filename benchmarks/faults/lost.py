@@ -20,9 +20,14 @@ from benchmarks.faults.proxy import AFTER, TIMEOUT, LossyProxy, Write
 from benchmarks.faults.servers import sqlite_server
 from benchmarks.faults.tally import Tally
 from benchmarks.faults.world import BASE, NEW, Trial, World, world_on
-from rtscv_mlops import pipeline, registry
 from rtscv_mlops.errors import RtscvError, ServiceError
-from rtscv_mlops.registry import tags
+from rtscv_mlops.models.load import load_champion
+from rtscv_mlops.review.answers import promote_challenger, review_challenger, roll_back
+from rtscv_mlops.tracking import tags
+from rtscv_mlops.tracking.ledger import experiment_name
+from rtscv_mlops.tracking.promotion import read_history
+from rtscv_mlops.tracking.registry import find_alias, offer_version, register_version
+from rtscv_mlops.tracking.runs import open_run
 from rtscv_mlops.window import Interval
 
 MOST_TRIES = 12
@@ -140,11 +145,11 @@ def surplus(trial: Trial, tries: int) -> list[str]:
 
 
 def _recorded(client: MlflowClient, model: str, kind: str) -> int:
-    return [record.kind for record in registry.history(client, model).records].count(kind)
+    return [record.kind for record in read_history(client, model).records].count(kind)
 
 
 def _stored_models(client: MlflowClient, model: str) -> int:
-    home = client.get_experiment_by_name(registry.experiment_name(model))
+    home = client.get_experiment_by_name(experiment_name(model))
     return len(client.search_logged_models([home.experiment_id]))
 
 
@@ -157,16 +162,14 @@ class Review:
 
 
 def _decide(trial: Trial, approve: bool) -> None:
-    pipeline.review_challenger(
-        trial.monitor, "2", approve=approve, reviewer="ann", reason="figs are new"
-    )
+    review_challenger(trial.monitor, "2", approve=approve, reviewer="ann", reason="figs are new")
 
 
 MOVED_BACK = Review(
     (
         partial(_decide, approve=True),
-        lambda trial: pipeline.promote_challenger(trial.monitor, "2"),
-        lambda trial: pipeline.roll_back(trial.monitor, "bob", "too slow"),
+        lambda trial: promote_challenger(trial.monitor, "2"),
+        lambda trial: roll_back(trial.monitor, "bob", "too slow"),
     ),
     ["approved", "promoted", "rolled_back"],
 )
@@ -221,12 +224,12 @@ def lose_in_step(world: World, fault: str, review: Review, step: int, write: Wri
 
 def _problems_of(trial: Trial, review: Review) -> list[str]:
     client = trial.world.client
-    told = registry.history(client, trial.model)
+    told = read_history(client, trial.model)
     problems = list(told.problems)
     kinds = [record.kind for record in told.records]
     if kinds != review.recorded:
         problems.append(f"recorded are {', '.join(kinds)}")
-    if registry.find_alias(client, trial.model, "champion") != "1":
+    if find_alias(client, trial.model, "champion") != "1":
         problems.append("the champion is not the first version")
     return problems
 
@@ -245,7 +248,7 @@ def repeat_until_answered(act: Callable[[], object]) -> None:
 def offer(trial: Trial) -> str:
     """Offer a version for review that has the champion's files, without judging any window."""
     client, model = trial.world.client, trial.model
-    champion = registry.load_champion(client, trial.monitor.model)
+    champion = load_champion(client, trial.monitor.model)
     interval = Interval.day(NEW)
     named = {
         tags.MONITOR: trial.monitor.name,
@@ -257,11 +260,11 @@ def offer(trial: Trial) -> str:
         tags.REPORT_SHA256: "r" * 64,
     }
     key = "k" * 32
-    run = registry.open_run(client, model, key, named)
-    version = registry.register_version(
+    run = open_run(client, model, key, named)
+    version = register_version(
         client, model, key, run.run_id, champion.model_id, named=named, description=""
     )
-    return registry.offer_version(client, model, version).version
+    return offer_version(client, model, version).version
 
 
 def without_us(world: World, fault: str) -> str:

@@ -29,13 +29,13 @@ from sklearn.svm import SVC
 
 from benchmarks.datasets import load
 from benchmarks.faults.tally import Tally
-from rtscv_mlops.assess import Known, Projection
-from rtscv_mlops.config import Monitor
+from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.pipeline import rectification
-from rtscv_mlops.pipeline.baseline import Baseline
-from rtscv_mlops.pipeline.rectification import Rectification, Training
-from rtscv_mlops.sources import read_window
+from rtscv_mlops.judging import judge as rectification
+from rtscv_mlops.judging.describe import Known, Projection
+from rtscv_mlops.judging.judge import Rectification
+from rtscv_mlops.judging.reference import Baseline, Training
+from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.window import Column, Interval
 
 TRIALS = 30

@@ -12,9 +12,11 @@ from typing import Any
 from mlflow.tracking import MlflowClient
 
 from benchmarks.faults.world import BASE, PRELOAD, Trial
-from rtscv_mlops import registry
 from rtscv_mlops.errors import ReviewError, RtscvError
-from rtscv_mlops.registry import tags
+from rtscv_mlops.models.trust import model_digest
+from rtscv_mlops.tracking import tags
+from rtscv_mlops.tracking.registry import offer_version, register_version
+from rtscv_mlops.tracking.runs import open_run
 from tests.registries import client_of, version_tags
 
 HEAD_START = 0.03
@@ -108,16 +110,16 @@ def add_challenger(
 ) -> str:
     """Register a challenger, with the champion's own files if no others are named; offer it."""
     client, key = client_of(trial.world.server.address), f"{number:064d}"
-    run = registry.open_run(client, trial.model, key)
+    run = open_run(client, trial.model, key)
     shared = client.get_model_version(trial.model, "1").source.removeprefix("models:/")
     named = challenger_tags(trial, number, champion)
     if model_id:
-        named[tags.MODEL_SHA256] = registry.model_digest(client, f"models:/{model_id}")
-    version = registry.register_version(
+        named[tags.MODEL_SHA256] = model_digest(client, f"models:/{model_id}")
+    version = register_version(
         client, trial.model, key, run.run_id, model_id or shared, named=named, description=""
     )
     if offer:
-        registry.offer_version(client, trial.model, version)
+        offer_version(client, trial.model, version)
     return version
 
 
@@ -156,4 +158,4 @@ def challenger_tags(trial: Trial, number: int, champion: str) -> dict[str, str]:
 def shared_digest(address: str) -> str:
     """Return the digest of the files that all champions of a server share."""
     client_of(address)
-    return registry.model_digest(MlflowClient(address, address), f"models:/{BASE}/1")
+    return model_digest(MlflowClient(address, address), f"models:/{BASE}/1")

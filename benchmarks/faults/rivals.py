@@ -38,9 +38,10 @@ from benchmarks.faults.races import (
 from benchmarks.faults.servers import MlflowServer, postgres_server, sqlite_server
 from benchmarks.faults.tally import Tally
 from benchmarks.faults.world import NEW, QUIET, Trial, World, find_problems, world_on
-from rtscv_mlops import registry
 from rtscv_mlops.errors import ReviewError
-from rtscv_mlops.registry.journal import MOVES, OUTCOMES
+from rtscv_mlops.tracking.journal import MOVES, OUTCOMES
+from rtscv_mlops.tracking.promotion import promote, read_history, record_decision, roll_back
+from rtscv_mlops.tracking.registry import find_alias, find_versions
 from tests.deployments import WITH_FIGS, leaves
 from tests.registries import client_of
 
@@ -120,7 +121,7 @@ def promoter_rounds(world: World, four: Rivals, rounds: int) -> list[str]:
 def prepare_round(trial: Trial, kind: str, number: int) -> Round:
     """Make the challengers of a round, from the champion of now."""
     client = trial.world.client
-    champion = str(registry.find_alias(client, trial.model, "champion"))
+    champion = str(find_alias(client, trial.model, "champion"))
     count = 1 if kind == "opposed" else PROMOTERS
     versions = [add_offered(trial, PROMOTERS * number + each, champion) for each in range(count)]
     if kind == "approved":
@@ -158,7 +159,7 @@ def judge_round(given: Round, told: list[Told]) -> list[str]:
     client, model = given.trial.world.client, given.trial.model
     found = [str(each) for each in told if not each.won and not each.refused]
     won = sum(each.won for each in told)
-    history = registry.history(client, model)
+    history = read_history(client, model)
     moves = [record for record in history.records if record.kind in MOVES]
     new = [move for move in moves if datetime.fromisoformat(move.at) >= given.began]
     # A promotion, a rollback and a promotion may follow one another; two promotions may not. Who
@@ -171,7 +172,7 @@ def judge_round(given: Round, told: list[Told]) -> list[str]:
         if move.details["from"] != champion:
             found.append(f"{move}, from {move.details['from']} when {champion} served")
         champion = move.version
-    now = registry.find_alias(client, model, "champion")
+    now = find_alias(client, model, "champion")
     if now != champion:
         found.append(f"champion is {now}, by the record {champion}")
     decided = Counter(each.version for each in history.records if each.kind in OUTCOMES)
@@ -182,7 +183,7 @@ def judge_round(given: Round, told: list[Told]) -> list[str]:
 def _decide(
     address: str, model: str, digest: str, version: str, champion: str, approve: bool, who: str
 ) -> None:
-    registry.record_decision(
+    record_decision(
         client_of(address),
         model,
         version,
@@ -196,7 +197,7 @@ def _decide(
 
 
 def _promote(address: str, model: str, _: str, version: str) -> str:
-    return registry.promote(client_of(address), model, version).version
+    return promote(client_of(address), model, version).version
 
 
 def _decide_and_promote(
@@ -207,7 +208,7 @@ def _decide_and_promote(
 
 
 def _roll_back(address: str, model: str, _: str, who: str) -> str:
-    return f"back to {registry.roll_back(client_of(address), model, who, 'bad').version}"
+    return f"back to {roll_back(client_of(address), model, who, 'bad').version}"
 
 
 def unguarded_rounds(world: World, four: Rivals, rounds: int) -> int:
@@ -215,7 +216,7 @@ def unguarded_rounds(world: World, four: Rivals, rounds: int) -> int:
     trial, several = world.trial(), 0
     address = world.server.address
     for number in track(range(rounds), "without our layer"):
-        champion = str(registry.find_alias(world.client, trial.model, "champion"))
+        champion = str(find_alias(world.client, trial.model, "champion"))
         versions = [add_offered(trial, PROMOTERS * number + each, champion) for each in range(4)]
         told = four.race(
             *((_read_check_set, (address, trial.model, one, champion)) for one in versions)
@@ -270,11 +271,11 @@ def many_windows(world: World, number: int) -> list[str]:
     found = _end_well([trial.start(day, decide=False) for day in days])
     for day in days:
         found += find_problems(world.client, trial.model, day, "1")
-    versions = registry.find_versions(world.client, trial.model)
+    versions = find_versions(world.client, trial.model)
     pending = [version.version for version in versions if version.review == "pending"]
     if len(versions) != number or len(pending) != 1:
         found.append(f"{len(versions)} versions of {number} windows, {len(pending)} await review")
-    if registry.find_alias(world.client, trial.model, "challenger") not in pending:
+    if find_alias(world.client, trial.model, "challenger") not in pending:
         found.append("the alias challenger is not at what awaits review")
     return list(dict.fromkeys(found))
 

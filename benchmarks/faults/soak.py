@@ -25,9 +25,10 @@ from benchmarks.faults.proxy import LossyProxy
 from benchmarks.faults.servers import sqlite_server
 from benchmarks.faults.tally import Tally
 from benchmarks.faults.world import World, world_on
-from rtscv_mlops import registry
-from rtscv_mlops.config import load_monitor
+from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ReviewError, ServiceError
+from rtscv_mlops.tracking.promotion import read_history
+from rtscv_mlops.tracking.runs import find_runs
 from tests.deployments import KNOWN, WITH_FIGS, Deployment, leaves
 
 HOURS, QUICK_HOURS = 1.1, 0.02
@@ -96,15 +97,16 @@ def live(file: Path, notes: Path, seconds: float) -> None:
 
 def judge(file: Path, day: str, reject: bool) -> int:
     """Judge a day, again after each failure; return the number of tries."""
-    from rtscv_mlops import pipeline
+    from rtscv_mlops.pipeline.run import run_window
+    from rtscv_mlops.review.answers import review_challenger
     from rtscv_mlops.window import Interval
 
     monitor = load_monitor(file)
     for number in range(1, MOST_TRIES + 1):
         try:
-            outcome = pipeline.run_window(monitor, Interval.day(day))
+            outcome = run_window(monitor, Interval.day(day))
             if reject and outcome.version:
-                pipeline.review_challenger(
+                review_challenger(
                     monitor, outcome.version, approve=False, reviewer="ann", reason="seen before"
                 )
             return number
@@ -117,12 +119,12 @@ def judge(file: Path, day: str, reject: bool) -> int:
 
 def outcomes(world: World, model: str, seen: list[dict[str, Any]], ended: bool) -> Tally:
     """Count the windows that did not come to their one outcome."""
-    runs = registry.find_runs(world.client, model)
+    runs = find_runs(world.client, model)
     states = {run.window[:8]: run.state for run in runs}
     days = [note["day"].replace("-", "") for note in seen]
     failed = [day for day in days if states.get(day) != "complete"]
     doubled = len(runs) - len(states)
-    problems = registry.history(world.client, model).problems
+    problems = read_history(world.client, model).problems
     again = sum(note["tries"] > 1 for note in seen)
     if not ended:
         failed.append("the process")

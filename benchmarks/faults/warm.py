@@ -7,11 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.faults import world
-from rtscv_mlops.registry import models
+from rtscv_mlops.models import save
 from tests.deployments import NEW, deploy
 
-_in_a_process_of_its_own = models._try_model
-models._try_model = world._try_here
+_in_a_process_of_its_own = save._try_model
+save._try_model = world._try_here
 with TemporaryDirectory(prefix="warm-") as folder:
     deploy(Path(folder)).run(NEW)
-models._try_model = _in_a_process_of_its_own
+save._try_model = _in_a_process_of_its_own

@@ -25,11 +25,17 @@ from mlflow.tracking import MlflowClient
 
 from benchmarks.faults import failpoints
 from benchmarks.faults.servers import MlflowServer
-from rtscv_mlops import log_champion, registry
-from rtscv_mlops.config import Monitor, load_monitor
+from rtscv_mlops import log_champion
+from rtscv_mlops.config.loading import load_monitor
+from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import RtscvError
-from rtscv_mlops.registry import models
-from rtscv_mlops.registry.journal import MOVES
+from rtscv_mlops.models import save
+from rtscv_mlops.models.trust import model_digest
+from rtscv_mlops.tracking.client import connect
+from rtscv_mlops.tracking.journal import MOVES
+from rtscv_mlops.tracking.promotion import read_history
+from rtscv_mlops.tracking.registry import find_alias, find_versions
+from rtscv_mlops.tracking.runs import find_runs
 from rtscv_mlops.window import Interval
 from tests.deployments import EMPTY, KNOWN, NEW, QUIET, WITH_FIGS, Deployment, leaves
 
@@ -148,8 +154,8 @@ class Trial:
         """Say what somebody could see amiss while the window is not finished."""
         client = self.world.client
         found = list(_version_problems(client, self.model))
-        now = registry.find_alias(client, self.model, "champion")
-        records = registry.history(client, self.model).records
+        now = find_alias(client, self.model, "champion")
+        records = read_history(client, self.model).records
         moves = [record.version for record in records if record.kind in MOVES]
         if now not in ("1", *moves):
             found.append(f"champion is {now}, and nobody decided so")
@@ -163,20 +169,20 @@ def find_problems(client: MlflowClient, model: str, day: str, champion: str) -> 
     is the version expected, and is what the record of decisions says.
     """
     window = Interval.day(day).id
-    runs = registry.find_runs(client, model, window=window)
+    runs = find_runs(client, model, window=window)
     found = [] if len(runs) == 1 else [f"{len(runs)} runs of the window"]
     found += [f"run is {run.state or 'unfinished'}" for run in runs if run.state != "complete"]
     found += list(_version_problems(client, model))
-    history = registry.history(client, model)
+    history = read_history(client, model)
     found += history.problems
-    now = registry.find_alias(client, model, "champion")
+    now = find_alias(client, model, "champion")
     if now != champion:
         found.append(f"champion is {now} and not {champion}")
     return found
 
 
 def _version_problems(client: MlflowClient, model: str) -> Iterator[str]:
-    versions = registry.find_versions(client, model)
+    versions = find_versions(client, model)
     keys = [version.key for version in versions]
     if len(keys) != len(set(keys)):
         yield f"{len(keys)} versions for {len(set(keys))} keys"
@@ -185,7 +191,7 @@ def _version_problems(client: MlflowClient, model: str) -> Iterator[str]:
         yield f"{len(pending)} versions await review"
     for version in versions:
         if version.review:
-            digest = registry.model_digest(client, f"models:/{model}/{version.version}")
+            digest = model_digest(client, f"models:/{model}/{version.version}")
             if digest != version.model_sha256:
                 yield f"version {version.version} is offered with other files"
 
@@ -194,20 +200,18 @@ def _work(file: Path, day: str, decide: bool, environment: Mapping[str, str]) ->
     """Take one window the whole way, in a process of its own."""
     os.environ.update(environment)
     failpoints.arm()
-    models._try_model = _try_here
-    from rtscv_mlops import pipeline
-    from rtscv_mlops.pipeline import alerting
+    save._try_model = _try_here
+    from rtscv_mlops.alerts import sending
+    from rtscv_mlops.review.answers import promote_challenger, review_challenger
 
-    alerting.PATIENCE = ALERT_PATIENCE
+    sending.PATIENCE = ALERT_PATIENCE
 
     monitor = load_monitor(file)
     try:
         version = _judge(monitor, Interval.day(day))
         if decide and version:
-            pipeline.review_challenger(
-                monitor, version, approve=True, reviewer="ann", reason="figs are new"
-            )
-            pipeline.promote_challenger(monitor, version)
+            review_challenger(monitor, version, approve=True, reviewer="ann", reason="figs are new")
+            promote_challenger(monitor, version)
     except RtscvError as error:
         print(f"{error.code}: {error}", flush=True)
         raise SystemExit(_exit_code(error)) from error
@@ -218,12 +222,12 @@ def _judge(monitor: Monitor, interval: Interval) -> str | None:
 
     With the champion that it led to, the window would be judged once more, in a run of its own.
     """
-    from rtscv_mlops import pipeline
+    from rtscv_mlops.pipeline.run import run_window
 
-    client = registry.connect(monitor.model)
-    runs = registry.find_runs(client, monitor.model.name, window=interval.id)
+    client = connect(monitor.model)
+    runs = find_runs(client, monitor.model.name, window=interval.id)
     done = [run.version for run in runs if run.state == "complete"]
-    return done[0] if done else pipeline.run_window(monitor, interval).version
+    return done[0] if done else run_window(monitor, interval).version
 
 
 def _exit_code(error: RtscvError) -> int:

@@ -12,8 +12,8 @@ from benchmarks.paper.markdown import spread, table
 from benchmarks.paper.network_pages import describe_networks, draw_networks
 from benchmarks.paper.published import TABULAR
 from benchmarks.verdict.sections import PAPER, Record
+from rtscv_mlops.bench.catalogue import PEERS
 from rtscv_mlops.metrics import openness
-from rtscv_mlops.peers import PEERS
 
 TITLES = {"letter": "Letter", "pendigits": "Pendigits", "coil20": "COIL-20", "mnist": "MNIST"}
 NOT_RANKED = "pre_rectified"

@@ -25,8 +25,9 @@ from benchmarks.paper.store import ROOT, Store, name_of, run
 from benchmarks.verdict.sections import Job, Record, base_learner
 from benchmarks.windows import Case, published_case
 from rtscv_mlops import RTSCVClassifier
+from rtscv_mlops.bench.catalogue import PEERS
+from rtscv_mlops.bench.detector import UNKNOWN
 from rtscv_mlops.metrics import j1_known, j1_unknown, macro_f
-from rtscv_mlops.peers import PEERS, UNKNOWN
 
 FAR = 25.0
 """How far away, in standard deviations, unknown clusters are that the supplement calls far."""

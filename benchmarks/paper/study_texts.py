@@ -11,7 +11,7 @@ from scipy.stats import spearmanr, t
 from benchmarks.paper.boundaries import MODELS
 from benchmarks.paper.markdown import spread, table
 from benchmarks.paper.studies import FAR, MOST_ROWS
-from rtscv_mlops.rectify.monitor import RATIO
+from rtscv_mlops.estimator.search import RATIO
 
 NAMES = {"pendigits": "Pendigits", "coil20": "COIL-20", "letter": "Letter", "digits": "digits"}
 PANELS = {

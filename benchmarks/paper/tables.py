@@ -17,9 +17,10 @@ from sklearn.neural_network import MLPClassifier
 from benchmarks.datasets import load
 from benchmarks.verdict.sections import PAPER, Job, Record, base_learner
 from benchmarks.windows import Case, published_case
+from rtscv_mlops.bench.catalogue import PEERS
+from rtscv_mlops.bench.detector import UNKNOWN
 from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.metrics import auroc, classification_accuracy, detection_accuracy, macro_f
-from rtscv_mlops.peers import PEERS, UNKNOWN
 
 SEEDS = 3
 """Removals of classes per row of the table."""

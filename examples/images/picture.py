@@ -15,10 +15,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from examples.stories import Judged
-from rtscv_mlops import registry
-from rtscv_mlops.config import Monitor
-from rtscv_mlops.registry import WindowRun
-from rtscv_mlops.sources import read_window
+from rtscv_mlops.config.monitor import Monitor
+from rtscv_mlops.models.load import read_columns
+from rtscv_mlops.sources.read import read_window
+from rtscv_mlops.tracking.client import connect
+from rtscv_mlops.tracking.window_run import WindowRun
 
 INK, KNOWN, NEW = "#22313f", "#9db4c8", "#e4572e"
 SHOWN = 8
@@ -43,8 +44,8 @@ def draw_story(monitor: Monitor, judged: Sequence[Judged], path: Path) -> Path:
 
 def read_marks(monitor: Monitor, one: Judged) -> pd.DataFrame:
     """Return score, mark and truth of each row of a window, in the order of its rows."""
-    client = registry.connect(monitor.model)
-    columns = registry.read_columns(client, monitor.model)
+    client = connect(monitor.model)
+    columns = read_columns(client, monitor.model)
     rectify = monitor.rectify
     window = read_window(
         monitor.source,

@@ -22,10 +22,11 @@ from examples.intrusion.tables import (
 )
 from examples.intrusion.traffic import KEY, Day, Traffic, load_traffic, make_days
 from examples.stories import say
-from rtscv_mlops import pipeline
 from rtscv_mlops.errors import RtscvError
+from rtscv_mlops.outcomes import ReviewStatus
 from rtscv_mlops.process import prepare_process
-from rtscv_mlops.review import ReviewStatus
+from rtscv_mlops.review.answers import list_challengers
+from rtscv_mlops.tracking.record import save_report
 
 
 def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> Story:
@@ -91,8 +92,8 @@ def _nearest(story: Story, traffic: Traffic, days: list[Day]) -> pd.DataFrame:
 
 def _tell_what_next(story: Story, folder: Path, console: Console) -> None:
     shown, file = shown_last(story), story.file
-    page = pipeline.save_report(story.monitor, shown.run_id, folder)
-    for one in pipeline.list_challengers(story.monitor):
+    page = save_report(story.monitor, shown.run_id, folder)
+    for one in list_challengers(story.monitor):
         if one.review == ReviewStatus.PENDING:
             say(console, f"Version {one.version} waits: rtscv-mlops review show {file}")
             for word, command in (("yes", "approve"), ("no", "reject")):

@@ -14,13 +14,18 @@ import pandas as pd
 
 from examples.intrusion.champion import make_champion
 from examples.intrusion.traffic import KEY, LABEL, TIME, Day, Traffic, features_of
-from rtscv_mlops import pipeline, registry
-from rtscv_mlops.config import Monitor, load_monitor
+from rtscv_mlops.config.loading import load_monitor
+from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.demo import has_champion, log_once
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.pipeline.evidence import SCORES
-from rtscv_mlops.registry import WindowRun
-from rtscv_mlops.sources import read_window
+from rtscv_mlops.judging.evidence import SCORES
+from rtscv_mlops.models.load import read_columns
+from rtscv_mlops.models.register import log_champion
+from rtscv_mlops.operations.score import score_window
+from rtscv_mlops.pipeline.run import run_window
+from rtscv_mlops.sources.read import read_window
+from rtscv_mlops.tracking.client import connect
+from rtscv_mlops.tracking.window_run import WindowRun
 
 MODEL = "intrusion"
 BASELINE_DAYS = 3
@@ -126,7 +131,7 @@ def _log_champion(traffic: Traffic, monitor: Monitor) -> None:
         (features_of(part), part[LABEL].to_numpy(dtype=str))
         for part in (traffic.training, traffic.holdout)
     )
-    registry.log_champion(
+    log_champion(
         make_champion().fit(rows, labels),
         rows,
         labels,
@@ -142,8 +147,8 @@ def _is_clean(judged: Judged) -> bool:
 
 def _judge(monitor: Monitor, day: Day, traffic: Traffic, tell: Tell) -> Judged:
     tell(f"{day.interval} is judged")
-    outcome = pipeline.run_window(monitor, day.interval)
-    score = pipeline.score_window(monitor, day.interval)
+    outcome = run_window(monitor, day.interval)
+    score = score_window(monitor, day.interval)
     answers = _read_answers(monitor, day, outcome.run_id)
     rows = day.truth.merge(answers, on=KEY, validate="one_to_one")
     rows["is_new"] = rows[LABEL].isin(traffic.new_types)
@@ -152,11 +157,11 @@ def _judge(monitor: Monitor, day: Day, traffic: Traffic, tell: Tell) -> Judged:
 
 def _read_answers(monitor: Monitor, day: Day, run_id: str) -> pd.DataFrame:
     """Return what was said of each row, by its key: the run has it in the order of the window."""
-    client = registry.connect(monitor.model)
+    client = connect(monitor.model)
     window = read_window(
         monitor.source,
         day.interval,
-        registry.read_columns(client, monitor.model),
+        read_columns(client, monitor.model),
         max_rows=monitor.rectify.max_rows,
         seed=monitor.rectify.seed,
     )

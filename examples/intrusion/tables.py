@@ -10,7 +10,7 @@ from rich.table import Table
 from examples.intrusion.story import BASELINE_DAYS, Judged, Story
 from examples.intrusion.traffic import KEY, LABEL, Traffic
 from rtscv_mlops.demo import estimate
-from rtscv_mlops.review import percent
+from rtscv_mlops.text import percent
 
 WORST_KNOWN = 6
 """Known types that the last table shows."""

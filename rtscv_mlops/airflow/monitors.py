@@ -6,8 +6,11 @@ Knows a folder and names; DAG parsing and the plugin's page both begin here, so 
 import os
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import quote
 
-from rtscv_mlops.config import Monitor
+from airflow.sdk import Asset
+
+from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import WindowError
 from rtscv_mlops.window import Interval
 
@@ -58,3 +61,18 @@ def interval_of(
             code="no_window",
         )
     return Interval(start, end)
+
+
+def challenger_asset(model: str) -> Asset:
+    """Return the asset that a new challenger of a model updates."""
+    return _asset(model, "challenger")
+
+
+def champion_asset(model: str) -> Asset:
+    """Return the asset that a promotion of a model updates."""
+    return _asset(model, "champion")
+
+
+def _asset(model: str, role: str) -> Asset:
+    place = quote(model, safe="")
+    return Asset(name=f"rtscv {role} of {place}", uri=f"rtscv://{place}/{role}", group="rtscv")

@@ -8,8 +8,10 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from rtscv_mlops.alerts import Alert, Channel
-from rtscv_mlops.config import AirflowSettings, resolve_options
+from rtscv_mlops.alerts.channels import Channel
+from rtscv_mlops.alerts.message import Alert
+from rtscv_mlops.config.inputs import resolve_options
+from rtscv_mlops.config.scheduling import AirflowSettings
 from rtscv_mlops.errors import ServiceError
 
 

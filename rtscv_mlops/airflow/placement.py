@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.sdk import get_parsing_context
 
-from rtscv_mlops.config import AirflowSettings, ResourceSettings
+from rtscv_mlops.config.scheduling import AirflowSettings, ResourceSettings
 from rtscv_mlops.errors import ConfigError
 
 CONTAINER = "base"

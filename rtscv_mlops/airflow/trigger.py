@@ -18,7 +18,7 @@ from rtscv_mlops.airflow.monitors import find_file
 from rtscv_mlops.errors import ConfigError, RtscvError, ServiceError
 
 if TYPE_CHECKING:
-    from rtscv_mlops.pipeline import Answer
+    from rtscv_mlops.review.answers import Answer
 
 WORDS_LIMIT = 500
 
@@ -79,7 +79,7 @@ class ReviewTrigger(BaseTrigger):
 
 
 def _look(monitor_file: str, version: str, tell: Callable[[str], None]) -> "Answer | None":
-    from rtscv_mlops.config import load_monitor
-    from rtscv_mlops.pipeline import find_answer
+    from rtscv_mlops.config.loading import load_monitor
+    from rtscv_mlops.review.answers import find_answer
 
     return find_answer(load_monitor(find_file(monitor_file)), version, tell)

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 import requests
 
 from rtscv_mlops.alerts.message import Alert
-from rtscv_mlops.config import AlertSettings, Email
+from rtscv_mlops.config.monitor import AlertSettings, Email
 from rtscv_mlops.errors import ConfigError, RtscvError, ServiceError
 
 logger = logging.getLogger("rtscv_mlops.alerts")

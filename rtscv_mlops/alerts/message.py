@@ -10,7 +10,7 @@ from typing import Any
 
 from rtscv_mlops.alerts.rule import AlertDecision
 from rtscv_mlops.facts import ClusterCard, WindowFacts
-from rtscv_mlops.review import (
+from rtscv_mlops.text import (
     counted,
     percent,
     plain,

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from rtscv_mlops.config import AlertSettings
+from rtscv_mlops.config.monitor import AlertSettings
 from rtscv_mlops.facts import NOT_ASSESSED, UNKNOWNS, WindowFacts
-from rtscv_mlops.review import counted, percent, probability, verdict_words
+from rtscv_mlops.text import counted, percent, probability, verdict_words
 
 # The schedule asked too early or for nothing; the window is asked for again, or never existed.
 # All other reasons, a source that went silent above all, leave the model unwatched.

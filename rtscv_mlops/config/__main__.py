@@ -3,12 +3,7 @@
 import sys
 from pathlib import Path
 
-from rtscv_mlops.config.published import (
-    REFERENCE_FILE,
-    SCHEMA_FILE,
-    monitor_reference,
-    schema_text,
-)
+from rtscv_mlops.config.schema import REFERENCE_FILE, SCHEMA_FILE, monitor_reference, schema_text
 
 
 def write_published(folder: Path) -> None:

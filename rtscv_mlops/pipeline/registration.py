@@ -2,13 +2,22 @@
 
 import logging
 
-from rtscv_mlops import registry
-from rtscv_mlops.config import Monitor
+from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import NotAssessed
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.pipeline.record import find_links
-from rtscv_mlops.registry import MlflowClient, WindowRun, tags
-from rtscv_mlops.review import describe
+from rtscv_mlops.models.load import find_champion
+from rtscv_mlops.models.save import verify_version
+from rtscv_mlops.review.question import describe
+from rtscv_mlops.tracking import tags
+from rtscv_mlops.tracking.client import MlflowClient
+from rtscv_mlops.tracking.record import find_links
+from rtscv_mlops.tracking.registry import (
+    describe_version,
+    find_version,
+    offer_version,
+    register_version,
+)
+from rtscv_mlops.tracking.window_run import WindowRun
 
 VERSION_TAGS = (
     tags.MONITOR,
@@ -31,7 +40,7 @@ def register_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts) ->
     model, known = monitor.model.name, run.tags()
     named = {name: known[name] for name in VERSION_TAGS if name in known}
     check = run.check_attempt
-    version = registry.register_version(
+    version = register_version(
         client,
         model,
         facts.key,
@@ -42,13 +51,13 @@ def register_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts) ->
         check=check,
     )
     # The version may be of an earlier try or of a rival, who saved the same model as other files.
-    sealed = registry.find_version(client, model, version).model_sha256
+    sealed = find_version(client, model, version).model_sha256
     run.set_tags({tags.MODEL_SHA256: sealed})
-    registry.verify_version(client, f"models:/{model}/{version}", digest=sealed)
+    verify_version(client, f"models:/{model}/{version}", digest=sealed)
     links = find_links(run, model, version)
     check()
-    registry.describe_version(client, model, version, describe(facts, links, version))
-    registry.offer_version(
+    describe_version(client, model, version, describe(facts, links, version))
+    offer_version(
         client, model, version, alias=monitor.model.alias, blocked=facts.blocked, check=check
     )
     log.info("register_challenger: version %s of %s", version, model)
@@ -58,7 +67,7 @@ def register_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts) ->
 def _check_champion(monitor: Monitor, client: MlflowClient, compared_with: str) -> None:
     """Stop if the champion is not the one that the window was compared with."""
     try:
-        now = str(registry.find_champion(client, monitor.model).version)
+        now = str(find_champion(client, monitor.model).version)
     except NotAssessed as error:
         raise NotAssessed(
             "champion_gone",

@@ -1,35 +1,96 @@
-"""One window from end to end: all stages in order, and exactly one recorded outcome."""
+"""Windows that could not be judged: that is written down too, and never looks like all is well."""
 
 import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 
-from rtscv_mlops import registry
-from rtscv_mlops.config import Monitor
-from rtscv_mlops.errors import InputError, NotAssessed, ServiceError
-from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.pipeline.alerting import alert_is_owed, raise_alert
-from rtscv_mlops.pipeline.record import add_finding, read_facts
-from rtscv_mlops.pipeline.rectification import Rectification
+from rtscv_mlops.alerts.sending import alert_is_owed, raise_alert
+from rtscv_mlops.config.monitor import Monitor
+from rtscv_mlops.errors import InputError, NotAssessed, RtscvError, ServiceError
+from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
+from rtscv_mlops.judging.judge import Rectification
 from rtscv_mlops.pipeline.registration import register_challenger
 from rtscv_mlops.pipeline.stages import Taken, rectify_window, take_window, write_report
-from rtscv_mlops.pipeline.unassessed import (
-    as_failure,
-    record_failure,
-    record_unassessed,
-    write_unassessed,
+from rtscv_mlops.tracking import tags
+from rtscv_mlops.tracking.client import connect
+from rtscv_mlops.tracking.ledger import single_attempt
+from rtscv_mlops.tracking.record import (
+    add_finding,
+    first_facts,
+    is_assessed,
+    open_window_run,
+    read_facts,
+    write_facts,
 )
-from rtscv_mlops.registry import TAKEN_OVER, WindowRun, tags
+from rtscv_mlops.tracking.runs import find_runs
+from rtscv_mlops.tracking.window_run import TAKEN_OVER, WindowRun
 from rtscv_mlops.window import Interval
+
+log = logging.getLogger(__name__)
+
+
+def record_unassessed(
+    monitor: Monitor, interval: Interval, error: RtscvError
+) -> tuple[WindowRun, WindowFacts]:
+    """Write down that a window could not even be taken, and why."""
+    client = connect(monitor.model)
+    key = sha256(f"{monitor.name} {monitor.model.name} {interval.id}".encode()).hexdigest()[:32]
+    facts = first_facts(monitor, interval, key)
+    run = open_window_run(client, monitor, interval, facts)
+    return run, write_unassessed(run, facts, error)
+
+
+def as_failure(error: Exception) -> ServiceError:
+    """Return an error that nobody foresaw as one that can be recorded; others as they are.
+
+    Its own words stay in the log: nobody knows what they hold.
+    """
+    if isinstance(error, ServiceError):
+        return error
+    words = error.strerror if isinstance(error, OSError) else None
+    return ServiceError(
+        f"This window stopped at an error that was not foreseen: {words or type(error).__name__}. "
+        "The log of this try says where. Mend that and run the window again.",
+        code="unexpected",
+    )
+
+
+def record_failure(monitor: Monitor, interval: Interval, error: ServiceError) -> None:
+    """Write down that a service failed before a window was taken, as far as that can be done.
+
+    MLflow itself may be what failed, and was waited for already. A verdict from before stands, and
+    needs no run beside it that says no more than that somebody looked again in vain.
+    """
+    with suppress(ServiceError), single_attempt():
+        client, model = connect(monitor.model), monitor.model.name
+        runs = find_runs(client, model, monitor=monitor.name, window=interval.id)
+        if not any(is_assessed(run) for run in runs):
+            record_unassessed(monitor, interval, error)
+
+
+def write_unassessed(run: WindowRun, facts: WindowFacts, error: RtscvError) -> WindowFacts:
+    """Write to a window's run why it could not be judged."""
+    facts = facts.model_copy(
+        update={"verdict": f"{NOT_ASSESSED}:{error.code}", "headline": str(error)}
+    )
+    # A rival may have finished the window meanwhile, and its verdict stands.
+    if not run.is_complete:
+        try:
+            write_facts(run, facts)
+        finally:  # The place for files may be what failed.
+            # Not finished for good: the same window may be tried again, and then keeps this run.
+            run.fail(error.code, str(error))
+    log.warning("run_window: %s: %s", facts.verdict, error)
+    return facts
+
 
 Tell = Callable[[str], None]
 
 PATIENCE = 600.0
 """Seconds to wait for another process that has taken the same window over."""
-
-log = logging.getLogger(__name__)
 
 
 def _nobody(stage: str) -> None:
@@ -73,7 +134,7 @@ def run_window(monitor: Monitor, interval: Interval, tell: Tell = _nobody) -> Ou
         failure = as_failure(error)
         if failure.code == TAKEN_OVER and _other_finishes(taken.run):
             return _read_back(taken)
-        with suppress(ServiceError), registry.single_attempt():
+        with suppress(ServiceError), single_attempt():
             write_unassessed(taken.run, taken.facts, failure)
         raise
 

@@ -14,16 +14,33 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 
-from rtscv_mlops import registry
-from rtscv_mlops.compute import computing, on_one_thread
-from rtscv_mlops.config import Monitor
+from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import NotAssessed
 from rtscv_mlops.facts import Evidence, WindowFacts
-from rtscv_mlops.pipeline import baseline
-from rtscv_mlops.pipeline.baseline import Baseline, disagreement, find_baseline
-from rtscv_mlops.pipeline.evidence import of_all_rows, write_rows
-from rtscv_mlops.pipeline.oddities import volume_jump
-from rtscv_mlops.pipeline.record import (
+from rtscv_mlops.judging import reference
+from rtscv_mlops.judging.evidence import of_all_rows, write_rows
+from rtscv_mlops.judging.findings import volume_jump
+from rtscv_mlops.judging.judge import Rectification, rectify, shown_columns
+from rtscv_mlops.judging.reference import (
+    Baseline,
+    Training,
+    disagreement,
+    find_baseline,
+    find_training,
+)
+from rtscv_mlops.models.load import Champion, load_champion
+from rtscv_mlops.models.refit import as_estimator
+from rtscv_mlops.models.register import log_fitted_on
+from rtscv_mlops.models.save import save_rectified
+from rtscv_mlops.review.question import one_line
+from rtscv_mlops.runtime import computing, on_one_thread
+from rtscv_mlops.sources.profile import Profile
+from rtscv_mlops.sources.read import read_window
+from rtscv_mlops.text import counted
+from rtscv_mlops.tracking import tags
+from rtscv_mlops.tracking.client import MlflowClient, connect, make_links
+from rtscv_mlops.tracking.promotion import read_history
+from rtscv_mlops.tracking.record import (
     PLOTS,
     REPORT,
     REPORT_LINK,
@@ -31,11 +48,8 @@ from rtscv_mlops.pipeline.record import (
     open_window_run,
     write_facts,
 )
-from rtscv_mlops.pipeline.rectification import Rectification, Training, rectify, shown_columns
-from rtscv_mlops.pipeline.training import find_training
-from rtscv_mlops.registry import Champion, MlflowClient, WindowRun, tags
-from rtscv_mlops.review import counted, one_line
-from rtscv_mlops.sources import Profile, read_window
+from rtscv_mlops.tracking.runs import find_runs
+from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval, Window
 
 ALGORITHM = 4
@@ -72,14 +86,14 @@ class Taken:
 
 def take_window(monitor: Monitor, interval: Interval, progress: Progress | None = None) -> Taken:
     """Read a sample of the window, and open the run that everything about it is written to."""
-    client = registry.connect(monitor.model)
+    client = connect(monitor.model)
     if not interval.is_over:
         raise NotAssessed(
             "window_open",
             f"The window {interval} is not over yet. "
             f"Run it after {interval.end:%Y-%m-%d %H:%M} UTC.",
         )
-    champion = registry.load_champion(client, monitor.model)
+    champion = load_champion(client, monitor.model)
     training = find_training(monitor, client, champion)
     null = find_baseline(monitor, client, champion, interval)
     known = training.known.features if null.rows is None else null.rows
@@ -136,7 +150,7 @@ def rectify_window(taken: Taken) -> Rectification:
     training, null = taken.training, taken.null
     _log_inputs(taken)
     changed = _log_settings(taken)
-    estimator = registry.as_estimator(champion, monitor.model.fit)
+    estimator = as_estimator(champion, monitor.model.fit)
     with computing(monitor.compute) as engine:
         log.info("rectify_window: the work is done by %s", engine.words)
         done = rectify(
@@ -145,7 +159,7 @@ def rectify_window(taken: Taken) -> Rectification:
         disagrees = disagreement(null, training.known, estimator, monitor, taken.client, champion)
     findings = (
         *champion.findings,
-        *registry.history(taken.client, monitor.model.name, alias=monitor.model.alias).problems,
+        *read_history(taken.client, monitor.model.name, alias=monitor.model.alias).problems,
         *changed,
         *engine.findings,
         *disagrees,
@@ -158,7 +172,7 @@ def rectify_window(taken: Taken) -> Rectification:
     if done.challenger is not None:
         example = training.known.features.head(5)
         run.check_attempt()
-        saved = registry.save_rectified(
+        saved = save_rectified(
             taken.client, run.run_id, done.challenger, champion, example, run.check_attempt
         )
         run.set_tags({tags.MODEL_ID: saved.model_id, tags.MODEL_SHA256: saved.digest})
@@ -186,19 +200,19 @@ def _keep_fitted_on(taken: Taken, training: Training, done: Rectification) -> Re
     labels = [*known.labels.tolist(), *[done.model.unknown_label_] * len(unknowns)]
     rows = pd.concat([known.features, unknowns[known.features.columns]], ignore_index=True)
     run = taken.run
-    registry.log_fitted_on(taken.client, run.run_id, rows, labels, run.check_attempt)
+    log_fitted_on(taken.client, run.run_id, rows, labels, run.check_attempt)
     return done
 
 
 def _keep_for_baseline(taken: Taken, facts: WindowFacts) -> None:
     """Keep a quiet window where the monitor still collects a baseline."""
-    wanted = baseline.wanted_windows(taken.monitor)
+    wanted = reference.wanted_windows(taken.monitor)
     if not wanted or facts.verdict != "no_change":
         return
-    kept = baseline.kept_runs(taken.monitor, taken.client, taken.champion, taken.window.interval)
+    kept = reference.kept_runs(taken.monitor, taken.client, taken.champion, taken.window.interval)
     if len(kept) < wanted:
         seed = taken.monitor.rectify.seed
-        baseline.keep_for_baseline(taken.run, taken.window, baseline.QUIET, seed)
+        reference.keep_for_baseline(taken.run, taken.window, reference.QUIET, seed)
 
 
 def _log_settings(taken: Taken) -> tuple[str, ...]:
@@ -234,7 +248,7 @@ def _log_inputs(taken: Taken) -> None:
 
 def _usual_rows(taken: Taken) -> list[int]:
     """Return the sizes of the windows before this one."""
-    runs = registry.find_runs(taken.client, taken.monitor.model.name, monitor=taken.monitor.name)
+    runs = find_runs(taken.client, taken.monitor.model.name, monitor=taken.monitor.name)
     return [
         int(run.metrics["window_rows"])
         for run in runs
@@ -249,19 +263,21 @@ def write_report(
     monitor: Monitor, run: WindowRun, facts: WindowFacts, evidence: Evidence
 ) -> WindowFacts:
     """Compare the columns, and write the page for people; return the facts with the drift."""
-    from rtscv_mlops import report  # Evidently takes seconds to load, and only this needs it.
-
-    drift = report.compare_columns(
-        evidence.window, evidence.reference, monitor.drift, evidence.counted
+    from rtscv_mlops.report.drift import compare_columns
+    from rtscv_mlops.report.page import write_page
+    from rtscv_mlops.report.plots import (
+        draw_plots,  # Evidently takes seconds to load, and only this needs it.
     )
+
+    drift = compare_columns(evidence.window, evidence.reference, monitor.drift, evidence.counted)
     facts = facts.model_copy(update={"drift": drift})
     write_facts(run, facts)
     with TemporaryDirectory() as folder:
-        page, links = Path(folder, REPORT), registry.links(run.client, run.run_id)
+        page, links = Path(folder, REPORT), make_links(run.client, run.run_id)
         links.pop(REPORT_LINK, None)  # The page need not lead to itself.
-        digest = report.write_report(facts, evidence, monitor.drift, page, links=links)
+        digest = write_page(facts, evidence, monitor.drift, page, links=links)
         run.write_file(page)
-        for plot in report.draw_plots(facts, evidence, Path(folder)):
+        for plot in draw_plots(facts, evidence, Path(folder)):
             run.write_file(plot, PLOTS)
     run.set_tags({tags.REPORT_SHA256: digest})
     log.info("write_report: %s", _drift_words(facts))

@@ -10,21 +10,19 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rtscv_mlops import registry
-from rtscv_mlops.alerts import Channel
-from rtscv_mlops.config import Monitor
+from rtscv_mlops.alerts import sending
+from rtscv_mlops.alerts.channels import Channel
+from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import InputError, NotAssessed, ServiceError
 from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
-from rtscv_mlops.pipeline import alerting, registration
-from rtscv_mlops.pipeline.record import add_finding, read_facts
-from rtscv_mlops.pipeline.unassessed import (
-    as_failure,
-    record_failure,
-    record_unassessed,
-    write_unassessed,
-)
-from rtscv_mlops.registry import WindowRun, tags
-from rtscv_mlops.review import one_line
+from rtscv_mlops.pipeline import registration
+from rtscv_mlops.pipeline.run import as_failure, record_failure, record_unassessed, write_unassessed
+from rtscv_mlops.review.question import one_line
+from rtscv_mlops.tracking import tags
+from rtscv_mlops.tracking.client import connect
+from rtscv_mlops.tracking.ledger import single_attempt
+from rtscv_mlops.tracking.record import add_finding, read_facts
+from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval
 
 NO_REPORT = "There is no report: the stage write_report failed. Its log says why."
@@ -57,8 +55,8 @@ def rectify_window(monitor: Monitor, interval: Interval) -> Judged:
     A window that cannot be judged is recorded as such. A service that failed, or an error that
     nobody foresaw, is recorded too, and then raised.
     """
+    from rtscv_mlops.judging.evidence import hand_over
     from rtscv_mlops.pipeline import stages
-    from rtscv_mlops.pipeline.evidence import hand_over
 
     try:
         taken = stages.take_window(monitor, interval)
@@ -76,7 +74,7 @@ def rectify_window(monitor: Monitor, interval: Interval) -> Judged:
     except (InputError, NotAssessed) as error:
         return _judged(taken.run, write_unassessed(taken.run, taken.facts, error))
     except Exception as error:
-        with suppress(ServiceError), registry.single_attempt():
+        with suppress(ServiceError), single_attempt():
             write_unassessed(taken.run, taken.facts, as_failure(error))
         raise
     return _judged(taken.run, done.facts)
@@ -89,8 +87,8 @@ def _judged(run: WindowRun, facts: WindowFacts) -> Judged:
 
 def write_report(monitor: Monitor, run_id: str) -> str:
     """Draw the report of a window from what was handed over; return its digest."""
+    from rtscv_mlops.judging.evidence import forget_rows, take_over
     from rtscv_mlops.pipeline import stages
-    from rtscv_mlops.pipeline.evidence import forget_rows, take_over
 
     run = _run(monitor, run_id)
     evidence = take_over(run)
@@ -132,11 +130,11 @@ def register_challenger(monitor: Monitor, run_id: str) -> str:
 def raise_alert(monitor: Monitor, run_id: str, channels: tuple[Channel, ...] = ()) -> str:
     """Tell somebody where the rule says so, and close the run; return what was done in words."""
     run = _run(monitor, run_id)
-    if run.is_complete and not alerting.alert_is_owed(run):
+    if run.is_complete and not sending.alert_is_owed(run):
         return "Finished before."
     run = run.take_over()
     facts = _settled_facts(run)
-    decision = alerting.raise_alert(monitor, run.client, run, facts, channels)
+    decision = sending.raise_alert(monitor, run.client, run, facts, channels)
     if facts.assessed:
         run.finish()
     return decision.why
@@ -151,4 +149,4 @@ def _settled_facts(run: WindowRun) -> WindowFacts:
 
 
 def _run(monitor: Monitor, run_id: str) -> WindowRun:
-    return WindowRun(registry.connect(monitor.model), run_id)
+    return WindowRun(connect(monitor.model), run_id)

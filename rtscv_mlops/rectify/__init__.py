@@ -1,9 +1,34 @@
-"""Random test sampling and cross-validation (RTSCV), as a scikit-learn estimator.
+"""The estimator's former home: earlier pickles and skops files name these paths.
 
-Knows arrays, tables and estimators; knows nothing of files, registries or schedules.
+New code imports `rtscv_mlops.RTSCVClassifier`.
 """
 
-from rtscv_mlops.rectify.classifier import RTSCVClassifier
-from rtscv_mlops.rectify.evidence import Assessment, Verdict
+import sys
+from importlib import import_module
+
+from rtscv_mlops.estimator.classifier import RTSCVClassifier
+from rtscv_mlops.estimator.statistics import Assessment
+from rtscv_mlops.outcomes import Verdict
 
 __all__ = ["Assessment", "RTSCVClassifier", "Verdict"]
+
+_MOVED = {
+    "base": "learner",
+    "checks": "checks",
+    "classifier": "classifier",
+    "clusters": "clusters",
+    "copies": "rows",
+    "evidence": "statistics",
+    "factory": "learner",
+    "gates": "gates",
+    "kernel": "kernel",
+    "labels": "checks",
+    "monitor": "search",
+    "network": "network",
+    "paper": "search",
+    "rows": "rows",
+    "shift": "statistics",
+}
+
+for _old, _new in _MOVED.items():
+    sys.modules[f"{__name__}.{_old}"] = import_module(f"rtscv_mlops.estimator.{_new}")

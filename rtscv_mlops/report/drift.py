@@ -19,7 +19,7 @@ from evidently.legacy.calculations.stattests.registry import get_registered_stat
 from evidently.legacy.core import ColumnType
 from pandas.api import types
 
-from rtscv_mlops.config import DISTANCES, DriftSettings
+from rtscv_mlops.config.monitor import DISTANCES, DriftSettings
 from rtscv_mlops.facts import ColumnDrift, DriftFacts
 
 Kind = Literal["number", "category"]

@@ -25,10 +25,10 @@ from evidently.core.report import Context
 from evidently.legacy.model.widget import BaseWidgetInfo
 from evidently.legacy.utils import NumpyEncoder
 
-from rtscv_mlops.config import DriftSettings
+from rtscv_mlops.config.monitor import DriftSettings
 from rtscv_mlops.facts import NOT_ASSESSED, Evidence, WindowFacts
 from rtscv_mlops.report import sections
-from rtscv_mlops.report.text import inert, plain
+from rtscv_mlops.report.wording import inert, plain
 
 NO_LINKS: Mapping[str, str] = MappingProxyType({})
 
@@ -74,7 +74,7 @@ class SectionCalculation(SingleValueCalculation[Section]):  # type: ignore[misc]
         return str(self.metric.name)
 
 
-def write_report(
+def write_page(
     facts: WindowFacts,
     evidence: Evidence | None,
     settings: DriftSettings,

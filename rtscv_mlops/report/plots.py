@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rtscv_mlops.facts import Evidence, WindowFacts
-from rtscv_mlops.report.text import plain
+from rtscv_mlops.report.wording import plain
 
 KNOWN, WINDOW, UNKNOWN = "#8a94a6", "#3b7ddd", "#c2185b"
 MOST_CLASSES = 12

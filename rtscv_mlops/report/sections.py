@@ -32,9 +32,9 @@ from rtscv_mlops.facts import (
     WindowFacts,
 )
 from rtscv_mlops.report import figures
-from rtscv_mlops.report.bars import Bars, draw_bars
 from rtscv_mlops.report.drift import ENOUGH_ROWS
-from rtscv_mlops.report.text import (
+from rtscv_mlops.report.figures import Bars, draw_bars
+from rtscv_mlops.report.wording import (
     markdown,
     percent,
     percent_range,
@@ -43,7 +43,7 @@ from rtscv_mlops.report.text import (
     score,
     unique,
 )
-from rtscv_mlops.review import probability
+from rtscv_mlops.text import probability
 from rtscv_mlops.window import Interval
 
 Widgets = list[BaseWidgetInfo]

@@ -25,11 +25,11 @@ from sqlalchemy.exc import (
     SQLAlchemyError,
 )
 
-from rtscv_mlops.config import TableSettings
+from rtscv_mlops.config.inputs import TableSettings
 from rtscv_mlops.errors import ConfigError, ServiceError, WindowError
 from rtscv_mlops.sources.parquet import batch_rows
 from rtscv_mlops.sources.times import Span, is_written_clearly
-from rtscv_mlops.sources.wording import nearest, shown
+from rtscv_mlops.text import nearest, shown
 
 SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
 MISSING = re.compile(r"no such (table|column)|does not exist|undefined", re.IGNORECASE)

@@ -16,9 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from rtscv_mlops.config import CsvSettings
-from rtscv_mlops.sources.budget import Budget
-from rtscv_mlops.sources.files import BadFile, File, reaching
+from rtscv_mlops.config.inputs import CsvSettings
+from rtscv_mlops.sources.files import BadFile, Budget, File, reaching
 
 GZIP = b"\x1f\x8b"
 GZIP_FORMAT = 16 + zlib.MAX_WBITS

@@ -1,6 +1,6 @@
-"""Files and folders, local or in an object store: which of them a path names.
+"""The bytes that one source may unpack to, counted as they stream by.
 
-Knows paths and filesystems; knows nothing of what files hold.
+Knows a number; the sizes that files declare are not believed.
 """
 
 import hashlib
@@ -18,9 +18,28 @@ import fsspec
 from fsspec.core import split_protocol
 from fsspec.implementations.local import LocalFileSystem
 
-from rtscv_mlops.config import TableSettings, resolve_options
+from rtscv_mlops.config.inputs import TableSettings, resolve_options
 from rtscv_mlops.errors import ConfigError, NotAssessed, RtscvError, ServiceError, WindowError
-from rtscv_mlops.sources.wording import count, listed
+from rtscv_mlops.text import count, listed
+
+
+@dataclass(slots=True)
+class Budget:
+    """Bytes spent so far, of those allowed."""
+
+    allowed: int | None = None
+    spent: int = 0
+
+    def spend(self, size: int) -> None:
+        """Count bytes; one too many is an error."""
+        self.spent += size
+        if self.allowed is not None and self.spent > self.allowed:
+            raise WindowError(
+                f"The rows unpack to more than {self.allowed:,} bytes. If that is right, raise "
+                "`max_bytes:`; otherwise look for a damaged or hostile file.",
+                code="size_cap",
+            )
+
 
 # A fixed list: an address of another kind could reach into the network behind the monitor.
 SCHEMES = {"file", "local", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"}

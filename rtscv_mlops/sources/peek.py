@@ -11,17 +11,16 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from rtscv_mlops.config import SourceSettings
+from rtscv_mlops.config.inputs import SourceSettings
 from rtscv_mlops.errors import WindowError
-from rtscv_mlops.sources.budget import Budget
 from rtscv_mlops.sources.columns import check_alike
 from rtscv_mlops.sources.database import Relation, open_relation
-from rtscv_mlops.sources.files import File, find_files
+from rtscv_mlops.sources.files import Budget, File, find_files
 from rtscv_mlops.sources.parquet import check_statistics, parquet_metadata
-from rtscv_mlops.sources.pieces import Piece, open_file, open_rows
+from rtscv_mlops.sources.read import source_fields
+from rtscv_mlops.sources.stream import Piece, open_file, open_rows
 from rtscv_mlops.sources.times import Span, place_rows
-from rtscv_mlops.sources.windows import source_fields
-from rtscv_mlops.sources.wording import shown
+from rtscv_mlops.text import shown
 from rtscv_mlops.window import Column, Interval
 
 # Headers or footers that are read: half of them of the first files by name, half of the last.

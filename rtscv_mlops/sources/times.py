@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from rtscv_mlops.errors import WindowError
-from rtscv_mlops.sources.values import decoded
-from rtscv_mlops.sources.wording import count, listed, shown
+from rtscv_mlops.sources.columns import decoded
+from rtscv_mlops.text import count, listed, shown
 from rtscv_mlops.window import Interval
 
 # Clocks were never set back by more than this, so local bounds this much wider miss no row.

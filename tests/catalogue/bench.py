@@ -25,12 +25,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from rtscv_mlops import log_champion
-from rtscv_mlops.config import Monitor
+from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import RtscvError, ServiceError
-from rtscv_mlops.pipeline import Outcome, run, run_window
-from rtscv_mlops.pipeline.rectification import Rectification
+from rtscv_mlops.judging.judge import Rectification
+from rtscv_mlops.models.load import Champion, load_champion
+from rtscv_mlops.pipeline import run
+from rtscv_mlops.pipeline.run import Outcome, run_window
 from rtscv_mlops.pipeline.stages import Taken, rectify_window, take_window
-from rtscv_mlops.registry import Champion, RunSummary, connect, find_runs, load_champion
+from rtscv_mlops.tracking.client import connect
+from rtscv_mlops.tracking.runs import RunSummary, find_runs
 from rtscv_mlops.window import Interval
 
 DAY = Interval.day("2026-01-05")

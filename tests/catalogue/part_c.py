@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sklearn.naive_bayes import GaussianNB
 
-from rtscv_mlops.sources import read_window
+from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.window import Column
 from tests.catalogue.bench import DAY, GAPS, STRICT, Bench, Part, assert_says, shapes, traffic
 

@@ -12,8 +12,12 @@ import pandas as pd
 from sklearn.naive_bayes import GaussianNB
 
 from rtscv_mlops.errors import ModelError, TrainingDataError
-from rtscv_mlops.pipeline import save_report, show_challenger
-from rtscv_mlops.registry import check_training_data, find_versions, load_champion, log_champion
+from rtscv_mlops.models.load import load_champion
+from rtscv_mlops.models.register import log_champion
+from rtscv_mlops.models.training import check_training_data
+from rtscv_mlops.review.answers import show_challenger
+from rtscv_mlops.tracking.record import save_report
+from rtscv_mlops.tracking.registry import find_versions
 from tests.catalogue.bench import (
     NUMBERS,
     Bench,

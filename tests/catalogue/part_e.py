@@ -16,15 +16,12 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 
 from rtscv_mlops.errors import ReviewError
-from rtscv_mlops.pipeline import review_challenger, run
-from rtscv_mlops.registry import (
-    WindowRun,
-    find_champion,
-    find_runs,
-    find_versions,
-    open_run,
-    register_version,
-)
+from rtscv_mlops.models.load import find_champion
+from rtscv_mlops.pipeline import run
+from rtscv_mlops.review.answers import review_challenger
+from rtscv_mlops.tracking.registry import find_versions, register_version
+from rtscv_mlops.tracking.runs import find_runs, open_run
+from rtscv_mlops.tracking.window_run import WindowRun
 from tests.catalogue.bench import DAY, GAPS, Bench, Part, error_of, shapes, traffic
 from tests.registries import KEY, add_champion, log_model, version_tags
 

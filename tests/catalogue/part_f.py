@@ -10,19 +10,23 @@ from mlflow.protos.databricks_pb2 import INTERNAL_ERROR
 from mlflow.tracking import MlflowClient
 from sklearn.naive_bayes import GaussianNB
 
-from rtscv_mlops import registry, report
-from rtscv_mlops.config import load_monitor, read_monitors
+from rtscv_mlops.config.loading import load_monitor, read_monitors
 from rtscv_mlops.errors import ConfigError, ReviewError, ServiceError
-from rtscv_mlops.pipeline import promote_challenger, review_challenger, run_window
-from rtscv_mlops.registry import (
-    WindowRun,
-    experiment_name,
+from rtscv_mlops.models.load import load_champion
+from rtscv_mlops.models.register import log_champion
+from rtscv_mlops.pipeline.run import run_window
+from rtscv_mlops.report import page
+from rtscv_mlops.review.answers import promote_challenger, review_challenger
+from rtscv_mlops.tracking.client import make_experiment
+from rtscv_mlops.tracking.ledger import experiment_name
+from rtscv_mlops.tracking.registry import (
     find_version,
     find_versions,
     offer_version,
-    open_run,
     register_version,
 )
+from rtscv_mlops.tracking.runs import open_run
+from rtscv_mlops.tracking.window_run import WindowRun
 from tests.catalogue.bench import DAY, Bench, Part, assert_says, error_of, traffic
 from tests.catalogue.part_b import answering
 from tests.catalogue.part_e import numbers
@@ -102,7 +106,7 @@ def login_page(bench):
 def artifact_store_refuses(bench):
     store = bench.artifacts / "store"
     name = experiment_name(bench.name)
-    registry.make_experiment(bench.client, name, store.as_uri())
+    make_experiment(bench.client, name, store.as_uri())
     bench.log_champion(GaussianNB(), *numbers())
     bench.put(traffic())
     store.write_text("no folder, so nothing can be written into it")
@@ -230,7 +234,7 @@ def report_fails(bench):
         raise TypeError("Evidently cannot draw this")
 
     bench.put(traffic())
-    bench.patch.setattr(report, "write_report", fail)
+    bench.patch.setattr(page, "write_page", fail)
 
     outcome = bench.judge(report=True)
 
@@ -249,7 +253,7 @@ def challenger(bench: Bench) -> str:
     """Offer a version for review; its files are a copy of the champion's."""
     client, name = bench.client, bench.name
     bench.log_champion(GaussianNB(), *numbers())
-    champion = registry.load_champion(client, bench.monitor().model)
+    champion = load_champion(client, bench.monitor().model)
     run = open_run(client, name, KEY)
     named = {**version_tags(5, champion.version), "rtscv.model_sha256": champion.digest}
     given = {"named": named, "description": ""}
@@ -287,7 +291,7 @@ def two_answers(bench):
 @PART.row(113, "files-changed-since")
 def files_changed_since(bench):
     version = challenger(bench)
-    champion = registry.load_champion(bench.client, bench.monitor().model)
+    champion = load_champion(bench.client, bench.monitor().model)
     place = bench.client.get_logged_model(champion.model_id).artifact_location
     file = Path(place.removeprefix("file://")) / "requirements.txt"
     file.write_text(f"{file.read_text()}\nhostile\n")
@@ -306,7 +310,7 @@ def files_changed_since(bench):
 def odd_model_name(bench):
     bench.name = f"2026-01-05 50%_{'n' * 200}"
     name, bench.name = bench.name, "odd"
-    registry.log_champion(
+    log_champion(
         GaussianNB().fit(*numbers()), *numbers(), name=name, tracking_uri=bench.client.tracking_uri
     )
     bench.model = name
@@ -320,9 +324,7 @@ def odd_model_name(bench):
 def quote_in_the_name(bench):
     name = 'ann\'s "model"'
     uri = bench.client.tracking_uri
-    registry.log_champion(
-        GaussianNB().fit(*numbers()), *numbers(), name=name, tracking_uri=uri, alias=None
-    )
+    log_champion(GaussianNB().fit(*numbers()), *numbers(), name=name, tracking_uri=uri, alias=None)
     bench.model = name
     bench.put(traffic())
     bench.refused("no_champion", "no version with the alias 'champion'.* Set it")

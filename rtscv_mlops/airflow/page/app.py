@@ -16,20 +16,21 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from rtscv_mlops.airflow.monitors import PREFIX, dag_id_of, monitors_folder
-from rtscv_mlops.airflow.page import security, views
-from rtscv_mlops.airflow.page.airflow_runs import (
+from rtscv_mlops.airflow.page import data, views
+from rtscv_mlops.airflow.page.data import (
     NO_DAG_RUN,
     REVIEW_TASK,
+    Gatherer,
+    GetUserDep,
     find_interval,
     find_questions,
 )
 from rtscv_mlops.airflow.page.decision import Form, Rights, decide
-from rtscv_mlops.airflow.page.gather import Gatherer
-from rtscv_mlops.airflow.page.security import GetUserDep
-from rtscv_mlops.airflow.page.words import LONG, window_label
-from rtscv_mlops.config import Monitor, read_monitors
+from rtscv_mlops.airflow.page.timeline import LONG, window_label
+from rtscv_mlops.config.loading import read_monitors
+from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import RtscvError
-from rtscv_mlops.review import number, percent, plain
+from rtscv_mlops.text import number, percent, plain
 
 PREFIX_OF_PAGES = "/rtscv"
 PAGE_HEADERS = {
@@ -76,12 +77,12 @@ def create_app() -> FastAPI:
     """Return the app, ready to be mounted by Airflow."""
     app = FastAPI(
         title="rtscv-mlops",
-        dependencies=[security.guarded()],
+        dependencies=[data.guarded()],
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
     )
-    gatherer, of_dag = Gatherer(), [security.readable_dag()]
+    gatherer, of_dag = Gatherer(), [data.readable_dag()]
 
     @app.get("/", response_class=HTMLResponse)
     def show_monitors(request: Request, user: GetUserDep) -> Response:
@@ -105,7 +106,7 @@ def create_app() -> FastAPI:
 
     @app.get("/dags/{dag_id}/windows/{run_id}/report", dependencies=of_dag)
     def send_report(monitor: MonitorDep, run_id: str) -> Response:
-        from rtscv_mlops.pipeline.overview import read_report
+        from rtscv_mlops.operations.overview import read_report
 
         return HTMLResponse(
             read_report(monitor, run_id), headers={"Content-Security-Policy": REPORT_POLICY}
@@ -119,7 +120,7 @@ def create_app() -> FastAPI:
         user: GetUserDep,
         session: SessionDep,
     ) -> Response:
-        from rtscv_mlops.pipeline.overview import find_window
+        from rtscv_mlops.operations.overview import find_window
 
         interval = find_interval(session, monitor, dag_run_id)
         run_id = find_window(monitor, interval)
@@ -163,7 +164,7 @@ def _cards(user: GetUserDep, gatherer: Gatherer) -> list[views.Card]:
     readable = {
         path: found
         for path, found in read_monitors(monitors_folder()).items()
-        if security.may_read(user, _dag_id(path, found))
+        if data.may_read(user, _dag_id(path, found))
     }
     monitors = [one for one in readable.values() if isinstance(one, Monitor)]
     summaries = gatherer.look_at(monitors)
@@ -184,15 +185,15 @@ def _dag_id(path: Path, found: Monitor | RtscvError) -> str:
 def _window_page(
     request: Request, monitor: Monitor, run_id: str, user: GetUserDep, session: SessionDep
 ) -> Response:
-    from rtscv_mlops.pipeline import overview
+    from rtscv_mlops.operations import overview
 
     dag_id = dag_id_of(monitor)
     page = overview.show_window(monitor, run_id)
     questions = find_questions(session, dag_id)
     rights = Rights(
-        may_review=security.may_review(user, dag_id),
+        may_review=data.may_review(user, dag_id),
         named_in=frozenset(
-            one.question for one in questions if security.is_named(user, set(one.reviewers))
+            one.question for one in questions if data.is_named(user, set(one.reviewers))
         ),
     )
     decision = decide(page, questions, rights, monitor.airflow.timezone)

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rtscv_mlops.airflow.page.words import LONG, moment_label
-from rtscv_mlops.review import ReviewStatus, plain
+from rtscv_mlops.airflow.page.timeline import LONG, moment_label
+from rtscv_mlops.outcomes import ReviewStatus
+from rtscv_mlops.text import plain
 
 if TYPE_CHECKING:
-    from rtscv_mlops.airflow.page.airflow_runs import Question
-    from rtscv_mlops.pipeline.overview import WindowPage
-    from rtscv_mlops.registry import VersionSummary
+    from rtscv_mlops.airflow.page.data import Question
+    from rtscv_mlops.operations.overview import WindowPage
+    from rtscv_mlops.tracking.registry import VersionSummary
 
 MADE_NONE = "There is nothing to decide: this window made no challenger."
 NOT_OFFERED = "Its window is still being worked on, so version {} is not offered yet."

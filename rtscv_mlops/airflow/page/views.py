@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtscv_mlops.airflow.page.decision import Decision
-from rtscv_mlops.airflow.page.timeline import Timeline, draw
-from rtscv_mlops.airflow.page.words import (
+from rtscv_mlops.airflow.page.timeline import (
     DRIFT,
     LONG,
     QUIET,
@@ -19,18 +18,20 @@ from rtscv_mlops.airflow.page.words import (
     UNASSESSED,
     UNKNOWNS,
     Badge,
+    Timeline,
     badge,
+    draw,
     moment_label,
     window_label,
 )
-from rtscv_mlops.config import Monitor
+from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.facts import ClassComparison, Comparison, WindowFacts
-from rtscv_mlops.review import counted, number, percent, plain, probability, rate, safe_link
+from rtscv_mlops.text import counted, number, percent, plain, probability, rate, safe_link
 
 if TYPE_CHECKING:
-    from rtscv_mlops.pipeline.overview import MonitorSummary, WindowPage
-    from rtscv_mlops.registry import History
+    from rtscv_mlops.operations.overview import MonitorSummary, WindowPage
+    from rtscv_mlops.tracking.promotion import History
 
 MOST_RECORDS = 20
 FIRST_CLASSES = 10
@@ -255,7 +256,7 @@ def _bar(share: float) -> float:
 
 def _records(history: "History", version: str, zone: str) -> tuple[RecordRow, ...]:
     """Return what was decided about the model, the latest first."""
-    from rtscv_mlops.registry.runs import moment
+    from rtscv_mlops.tracking.runs import moment
 
     return tuple(
         RecordRow(

@@ -1,0 +1,202 @@
+"""The wait for a person: one task that asks in Airflow, and looks for an answer in MLflow as well.
+
+Whichever side answers first wins. Knows how Airflow asks and waits; what an answer is worth is
+decided by the pipeline.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import Param
+from airflow.sdk.definitions.param import ParamsDict
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from rtscv_mlops.airflow.monitors import shared_name
+from rtscv_mlops.airflow.trigger import ReviewTrigger
+from rtscv_mlops.config.monitor import Monitor
+from rtscv_mlops.errors import ReviewError, ServiceError
+
+APPROVE, REJECT = "Approve", "Reject"
+REASON, QUESTION = "reason", "question"
+ANSWER = ("responded_by_user", "chosen_options", "params_input")
+"""What is needed of Airflow's answer."""
+STALE, BLOCKED, CHANGED_FILES = "stale", "blocked", "digest_mismatch"
+
+
+class ReviewOperator(HITLOperator):
+    """Ask whether a challenger may serve. Silence means no, and so does a question gone stale.
+
+    The task ends in success however the review ended: a rejection is a result. Its return value
+    is the version and the state of its review; the words of the reviewer go to the record only.
+    """
+
+    def __init__(self, *, monitor: Monitor, monitor_file: Path, **kwargs: Any) -> None:
+        super().__init__(
+            # Fixed words, since Airflow takes the subject for a template of Jinja.
+            subject="May the challenger serve?",
+            options=[APPROVE, REJECT],
+            # Never defaults: a timeout would take them.
+            defaults=None,
+            assigned_users=[{"id": name, "name": name} for name in monitor.airflow.reviewers],
+            # The wait is bounded by review.expires, and by nothing else.
+            execution_timeout=None,
+            **kwargs,
+        )
+        self.monitor, self.monitor_file = monitor, monitor_file
+
+    def execute(self, context: Any) -> dict[str, str]:
+        """Ask, unless the review has ended already."""
+        from rtscv_mlops.review.answers import ask_reviewer
+
+        version = context["ti"].xcom_pull(task_ids="register_challenger")
+        if version is None:
+            raise AirflowSkipException(
+                "There is no version: register_challenger was marked by hand."
+            )
+        answer = self._collect(version)
+        if answer is not None:
+            return self._ended(answer.status, version, answer.reason)
+        question = ask_reviewer(self.monitor, version)
+        if not self._ask(context["ti"].id, question.subject, question.body, question.id):
+            return self._ended(STALE, version, "Airflow shows an older question here.")
+        self._wait(context["ti"].id, version, question.id)
+
+    def _ask(self, ti_id: Any, subject: str, body: str, question: str) -> bool:
+        """Put the question; tell whether it is the one that people see.
+
+        Airflow keeps the first text of a task that is cleared, whatever it is asked later.
+        """
+        from airflow.sdk.api.datamodels._generated import HITLUser
+        from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
+        from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+        # Set here and not in the constructor: what comes from data must not pass through Jinja.
+        self.subject, self.body = subject, body
+        self.params = ParamsDict(
+            {
+                REASON: Param(None, type=["null", "string"], title="Reason", format="multiline"),
+                QUESTION: Param(
+                    question,
+                    type=["null", "string"],
+                    title="What you decide on",
+                    description="Leave this as it is: it binds your answer to what you saw.",
+                ),
+            }
+        )
+        shown: Any = SUPERVISOR_COMMS.send(
+            CreateHITLDetailPayload(
+                ti_id=ti_id,
+                options=self.options,
+                subject=subject,
+                body=body,
+                params=self.serialized_params,
+                assigned_users=[HITLUser(**user) for user in self.assigned_users or ()],
+            )
+        )
+        return (shown.subject, shown.body) == (subject, body)
+
+    def _wait(self, ti_id: Any, version: str, question: str) -> NoReturn:
+        self.log.info("review_challenger: version %s waits for a person", version)
+        self.defer(
+            trigger=ReviewTrigger(
+                monitor_file=shared_name(self.monitor_file),
+                version=version,
+                ti_id=str(ti_id),
+                poll=self.monitor.airflow.poll.total_seconds(),
+            ),
+            method_name="execute_complete",
+            kwargs={"version": version, "question": question},
+        )
+        raise AssertionError("a task that was deferred goes on elsewhere")
+
+    def execute_complete(
+        self, context: Any, event: dict[str, Any], version: str = "", question: str = ""
+    ) -> dict[str, str]:
+        """Record the answer, from whichever side it came."""
+        answer = {name: event.get(name) for name in ANSWER}
+        return self._record(answer, version, question, datetime.now(UTC).isoformat())
+
+    def record_later(
+        self, context: Any, event: Any, answer: dict[str, Any], version: str, question: str, at: str
+    ) -> dict[str, str]:
+        """Record an answer of a person that MLflow could not take when it was given."""
+        return self._record(answer, version, question, at)
+
+    def _record(
+        self, answer: dict[str, Any], version: str, question: str, at: str
+    ) -> dict[str, str]:
+        try:
+            if answer["responded_by_user"]:
+                return self._answered_here(answer, version, question)
+            return self._answered_elsewhere(version)
+        except ServiceError as error:
+            # A task that fails would be tried again, and would ask a person who has answered.
+            if datetime.now(UTC) - datetime.fromisoformat(at) > self.monitor.review.expires:
+                raise
+            self.log.warning("review_challenger: %s The answer is kept until then.", error)
+            kept = {"answer": answer, "version": version, "question": question, "at": at}
+        from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
+
+        self.defer(
+            trigger=TimeDeltaTrigger(self.monitor.airflow.poll),
+            method_name="record_later",
+            kwargs=kept,
+        )
+        raise AssertionError("a task that was deferred goes on elsewhere")
+
+    def _answered_here(
+        self, event: Mapping[str, Any], version: str, question: str
+    ) -> dict[str, str]:
+        from rtscv_mlops.review.answers import review_challenger
+
+        given = event["params_input"] or {}
+        try:
+            decided = review_challenger(
+                self.monitor,
+                version,
+                approve=event["chosen_options"] == [APPROVE],
+                reviewer=_name(event["responded_by_user"]),
+                reason=str(given.get(REASON) or ""),
+                question=str(given.get(QUESTION) or question),
+            )
+        except ReviewError as error:
+            if error.code == CHANGED_FILES:
+                raise AirflowFailException(str(error)) from error
+            self.log.warning("review_challenger: %s", error)
+            answer = self._collect(version)
+            return self._ended(answer.status if answer else STALE, version, str(error))
+        return self._ended(decided.review, version, decided.reason)
+
+    def _answered_elsewhere(self, version: str) -> dict[str, str]:
+        answer = self._collect(version)
+        if answer is None:  # The question in Airflow is closed by now, so a new one is needed.
+            return self._ended(STALE, version, "The answer in the registry was taken back.")
+        return self._ended(answer.status, version, answer.reason)
+
+    def _collect(self, version: str) -> Any:
+        """Record what there is; a version that cannot be reviewed any more fails the task."""
+        from rtscv_mlops.review.answers import collect_answer
+
+        try:
+            return collect_answer(self.monitor, version, self._warn)
+        except ReviewError as error:
+            if error.code == STALE:
+                return None
+            raise AirflowFailException(str(error)) from error
+
+    def _warn(self, sentence: str) -> None:
+        self.log.warning("review_challenger: %s", sentence)
+
+    def _ended(self, status: str, version: str, why: str) -> dict[str, str]:
+        self.log.info("review_challenger: version %s is %s. %s", version, status, why)
+        if status == BLOCKED:
+            raise AirflowSkipException(f"Version {version} is blocked, so nobody is asked: {why}")
+        return {"version": version, "status": status}
+
+
+def _name(user: Mapping[str, str]) -> str:
+    """Return who answered; an id says more than a name that anybody may choose."""
+    return user["name"] if user["name"] == user["id"] else f"{user['name']} ({user['id']})"

@@ -1,0 +1,1 @@
+"""The benchmark: hide known classes, let every detector search for them, compare."""

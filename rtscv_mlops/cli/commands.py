@@ -1,0 +1,450 @@
+"""The same stages by hand: `rtscv-mlops`. No logic here, only words in and words out.
+
+Heavy imports happen inside the commands, so that `--help` answers at once.
+"""
+
+import logging
+from datetime import datetime
+from getpass import getuser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rtscv_mlops.cli.output import (
+    PrintableFormatter,
+    console,
+    print_answered,
+    print_audit,
+    print_challengers,
+    print_checks,
+    print_error,
+    print_json,
+    print_outcome,
+    print_table,
+    progress,
+    words,
+)
+from rtscv_mlops.errors import RtscvError, WindowError
+from rtscv_mlops.process import prepare_process
+
+if TYPE_CHECKING:
+    from rtscv_mlops.config.monitor import Monitor
+    from rtscv_mlops.window import Interval
+
+EXIT_CODES = {
+    "no_change": 0,
+    "drift": 10,
+    "unknowns": 11,
+    "unknowns_and_drift": 11,
+    "not_assessed": 20,
+}
+"""What `run` ends with; 1 is an error, 2 a wrong command line."""
+
+DECIDED = {
+    "approved": "is the champion now.",
+    "rejected": "is rejected; the champion stays.",
+}
+"""What a person's answer led to."""
+
+app = typer.Typer(
+    help="Tell whether traffic holds something that a deployed classifier was never taught.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+review = typer.Typer(help="Challengers that wait for a person.", no_args_is_help=True)
+app.add_typer(review, name="review")
+audit = typer.Typer(help="The record of decisions.", no_args_is_help=True)
+app.add_typer(audit, name="audit")
+
+MonitorFile = Annotated[
+    Path, typer.Argument(metavar="MONITOR", help="The monitor's YAML file.", show_default=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
+Day = Annotated[
+    str | None, typer.Option("--window", metavar="DAY", help="One day, such as 2026-01-05.")
+]
+Start = Annotated[str | None, typer.Option(metavar="TIME", help="Start of the window, ISO 8601.")]
+End = Annotated[str | None, typer.Option(metavar="TIME", help="Its end, not included.")]
+Version = Annotated[str | None, typer.Option(help="Version. (default: the one that waits)")]
+SeenVersion = Annotated[
+    str, typer.Option("--version", help="Version that you looked at.", show_default=False)
+]
+Reviewer = Annotated[str | None, typer.Option(help="Who decides. (default: the user name)")]
+Reason = Annotated[str, typer.Option(help="Why.")]
+
+
+def main() -> None:
+    """Run a command; an error of ours becomes one sentence, a bug keeps its traceback."""
+    prepare_process()
+    try:
+        app()
+    except RtscvError as error:
+        print_error(error.code, str(error))
+        raise SystemExit(1) from error
+
+
+@app.callback()
+def _set_up(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell each stage.")] = False,
+) -> None:
+    logs = logging.StreamHandler()
+    logs.setFormatter(PrintableFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[logs])
+    logging.getLogger("rtscv_mlops").setLevel(logging.INFO if verbose else logging.ERROR)
+    if not verbose:
+        logging.getLogger("mlflow").setLevel(logging.ERROR)
+        logging.getLogger("alembic").setLevel(logging.ERROR)
+        logging.getLogger("urllib3").setLevel(logging.ERROR)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where everything is written.")] = Path("demo"),
+) -> None:
+    """Watch a fortnight of handwritten digits: quiet days, drift, then digits never taught."""
+    from rtscv_mlops.demo import run_demo
+
+    run_demo(folder, console())
+
+
+@app.command()
+def init(
+    model: Annotated[str, typer.Argument(help="Registered model.", show_default=False)],
+    file: Annotated[Path | None, typer.Option(help="File to write. (default: MODEL.yaml)")] = None,
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="MLflow, if not in the environment.")
+    ] = None,
+) -> None:
+    """Write a commented monitor file from a registered model's signature.
+
+    Beside it, monitor.schema.json is written, by which editors complete and check the file.
+    """
+    from rtscv_mlops.config.schema import SCHEMA_FILE
+    from rtscv_mlops.operations.setup import write_monitor
+
+    path = write_monitor(model, file or Path(f"{model}.yaml"), tracking_uri)
+    console().print(
+        f"Wrote {path} and, for editors, {SCHEMA_FILE} beside it.\n"
+        f"Edit {path.name}, then: rtscv-mlops check {path}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@app.command()
+def check(monitor: MonitorFile, as_json: AsJson = False) -> None:
+    """Tell whether everything that a run needs is there, and what to fix."""
+    from rtscv_mlops.operations.check import check_monitor
+
+    found = list(check_monitor(_load(monitor)))
+    if as_json:
+        print_json([{"what": c.what, "state": c.state, "found": c.found} for c in found])
+    else:
+        print_checks(found)
+    if any(one.state == "problem" for one in found):
+        raise typer.Exit(1)
+
+
+@app.command()
+def run(
+    monitor: MonitorFile,
+    window: Day = None,
+    start: Start = None,
+    end: End = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge one window. Exit code: 0 no change, 10 drift, 11 unknowns, 20 not assessed."""
+    from rtscv_mlops.pipeline.run import run_window
+    from rtscv_mlops.tracking.record import find_report
+
+    settings = _load(monitor)
+    interval = _interval(window, start, end)
+    with progress(f"{settings.name} {interval}") as tell:
+        outcome = run_window(settings, interval, tell)
+    facts, report = outcome.facts, find_report(settings, outcome.run_id)
+    if as_json:
+        extra = {"run_id": outcome.run_id, "version": outcome.version, "alert": outcome.alert}
+        print_json({**facts.model_dump(mode="json"), **extra, "report": report})
+    else:
+        print_outcome(outcome, monitor, report)
+    raise typer.Exit(EXIT_CODES[facts.verdict.partition(":")[0]])
+
+
+@app.command()
+def bench(
+    monitor: Annotated[
+        Path | None, typer.Option(help="The monitor's YAML file (default: handwritten digits).")
+    ] = None,
+    hide_class: Annotated[
+        list[str] | None,
+        typer.Option(help="Class to hide; several are hidden together (default: each in turn)."),
+    ] = None,
+    detector: Annotated[
+        list[str] | None, typer.Option(help="Detector to try; may be repeated (default: all).")
+    ] = None,
+    rate: Annotated[float, typer.Option(help="Hidden class's share of the window.")] = 0.1,
+    seeds: Annotated[int, typer.Option(min=1, help="Random splits of each.")] = 1,
+    max_rows: Annotated[int, typer.Option(min=100, help="Labelled rows, at most.")] = 5000,
+    as_json: AsJson = False,
+) -> None:
+    """Hide a class that the model knows, and see which detector would have found it."""
+    from rtscv_mlops.bench.compare import run_bench
+    from rtscv_mlops.cli.output import print_bench, progress_bar
+
+    with progress_bar("loading") as tell:
+        done = run_bench(
+            _load(monitor) if monitor else None,
+            hide_class or (),
+            detectors=detector or (),
+            rate=rate,
+            seeds=seeds,
+            max_rows=max_rows,
+            tell=tell,
+        )
+    if as_json:
+        print_json(done.as_json())
+    else:
+        print_bench(done)
+
+
+@app.command()
+def score(
+    monitor: MonitorFile,
+    window: Day = None,
+    start: Start = None,
+    end: End = None,
+    as_json: AsJson = False,
+) -> None:
+    """Join labels that arrived later, and log how right an earlier verdict was."""
+    from rtscv_mlops.operations.score import score_window
+
+    settings = _load(monitor)
+    result = score_window(settings, _interval(window, start, end))
+    if as_json:
+        told = {"run_id": result.run_id, "labelled": result.labelled, "note": result.note}
+        print_json({**told, **result.figures})
+        return
+    rows = [[name.replace("_", " "), f"{value:.3f}"] for name, value in result.figures.items()]
+    title = f"{result.labelled} of {result.sampled} rows have a label"
+    print_table(title, ["figure", "value"], rows)
+    if result.note:
+        console().print(words(result.note))
+
+
+@app.command()
+def register(
+    model: Annotated[
+        str, typer.Argument(help="Name for the registered model.", show_default=False)
+    ],
+    training: Annotated[
+        Path, typer.Option(help="Training data, Parquet or CSV.", show_default=False)
+    ],
+    label: Annotated[str, typer.Option(help="Column with the label.", show_default=False)],
+    estimator: Annotated[
+        str,
+        typer.Option(
+            help="`package.module:function` that returns the model; it is fitted on the training "
+            "data unless it is fitted already.",
+            show_default=False,
+        ),
+    ],
+    holdout: Annotated[Path | None, typer.Option(help="Held-out data for comparisons.")] = None,
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="MLflow, if not in the environment.")
+    ] = None,
+    replace: Annotated[bool, typer.Option(help="Move the champion if there is one.")] = False,
+    allow_pickle: Annotated[bool, typer.Option(help="Save by pickle where skops cannot.")] = False,
+) -> None:
+    """Log a model with its training data and signature, as a monitor needs it, as champion."""
+    from rtscv_mlops.operations.setup import register_champion
+
+    version = register_champion(
+        model,
+        training,
+        label,
+        estimator,
+        holdout=holdout,
+        tracking_uri=tracking_uri,
+        replace=replace,
+        allow_pickle=allow_pickle,
+    )
+    console().print(f"Version {version} of {model} is the champion.", highlight=False)
+
+
+@review.command("list")
+def list_reviews(monitor: MonitorFile, as_json: AsJson = False) -> None:
+    """List the challengers of a model, the latest first."""
+    from rtscv_mlops.review.answers import list_challengers
+
+    found = list_challengers(_load(monitor))
+    shown = ("version", "review", "answered", "window", "champion_version", "run_id")
+    if as_json:
+        print_json([{name: getattr(one, name) for name in shown} for one in found])
+        return
+    print_challengers(found, monitor)
+
+
+@review.command("show")
+def show_review(monitor: MonitorFile, version: Version = None, as_json: AsJson = False) -> None:
+    """Show what a reviewer has to know about a challenger."""
+    from rich.markdown import Markdown
+
+    from rtscv_mlops.review.answers import show_challenger
+    from rtscv_mlops.review.question import with_file
+
+    settings = _load(monitor)
+    question = show_challenger(settings, version)
+    if as_json:
+        print_json(question.facts.model_dump(mode="json"))
+    else:
+        text = with_file(question.description, settings.name, str(monitor))
+        console().print(Markdown(text))
+        print_answered(question.version, monitor)
+
+
+@review.command()
+def approve(
+    monitor: MonitorFile, version: SeenVersion, reviewer: Reviewer = None, reason: Reason = ""
+) -> None:
+    """Approve a challenger: it becomes the champion."""
+    _decide(monitor, version, True, reviewer, reason)
+
+
+@review.command()
+def reject(
+    monitor: MonitorFile, version: SeenVersion, reviewer: Reviewer = None, reason: Reason = ""
+) -> None:
+    """Reject a challenger: the champion stays."""
+    _decide(monitor, version, False, reviewer, reason)
+
+
+@review.command()
+def collect(monitor: MonitorFile) -> None:
+    """Carry out what was answered by a tag in MLflow, where no Airflow run waits for it."""
+    from rtscv_mlops.review.answers import carry_out_answer
+
+    told: list[str] = []
+    done = carry_out_answer(_load(monitor), told.append)
+    if done is None:
+        for sentence in told or ["Nothing was answered in MLflow."]:
+            console().print(words(sentence))
+        return
+    version, answer = done
+    if answer.status in DECIDED:
+        what = f"{DECIDED[answer.status]} Answered by {answer.who}."
+    else:
+        what = f"was closed as {answer.status}: {answer.reason} The champion stays."
+    console().print(words(f"Version {version} {what}"))
+
+
+@review.command()
+def baseline(
+    monitor: MonitorFile, window: Day = None, start: Start = None, end: End = None
+) -> None:
+    """Say that a window was clean, whatever its verdict: it joins the baseline."""
+    from rtscv_mlops.review.answers import approve_as_baseline
+
+    interval = _interval(window, start, end)
+    run_id = approve_as_baseline(_load(monitor), interval)
+    console().print(f"Window {interval} (run {run_id}) is part of the baseline.", highlight=False)
+
+
+@app.command()
+def rollback(
+    monitor: MonitorFile,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Take the last rollback back instead.")
+    ] = False,
+    reviewer: Reviewer = None,
+    reason: Reason = "",
+) -> None:
+    """Restore the champion before the present one, in one step."""
+    from rtscv_mlops.review.answers import roll_back, undo_roll_back
+
+    move = undo_roll_back if undo else roll_back
+    version = move(_load(monitor), reviewer or getuser(), reason)
+    console().print(f"Version {version} is the champion again.", highlight=False)
+
+
+@audit.command()
+def verify(monitor: MonitorFile, as_json: AsJson = False) -> None:
+    """Check that nobody edited the record of decisions, and that the champion is what it says."""
+    from rtscv_mlops.review.answers import verify_audit
+
+    found = verify_audit(_load(monitor))
+    if as_json:
+        shown = ("number", "at", "kind", "version", "who", "reason")
+        records = [{name: getattr(one, name) for name in shown} for one in found.records]
+        print_json({"records": records, "problems": list(found.problems)})
+    else:
+        print_audit(found)
+    if found.problems:
+        raise typer.Exit(1)
+
+
+@app.command()
+def purge(
+    monitor: MonitorFile,
+    before: Annotated[str, typer.Option(metavar="TIME", help="Windows that ended by then.")],
+    baselines: Annotated[bool, typer.Option(help="Remove baseline rows as well.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove rows, reports and cards that old windows left in MLflow; their numbers stay."""
+    from rtscv_mlops.operations.purge import purge_windows
+
+    done = purge_windows(_load(monitor), _moment(before), baselines=baselines)
+    if as_json:
+        print_json([{"window": one.window, "removed": list(one.removed)} for one in done])
+        return
+    rows = [[one.window, ", ".join(one.removed) or "nothing was left"] for one in done]
+    print_table("Purged", ["window", "removed"], rows)
+
+
+# -- words in
+
+
+def _load(path: Path) -> "Monitor":
+    from rtscv_mlops.config.loading import load_monitor
+
+    return load_monitor(path)
+
+
+def _interval(day: str | None, start: str | None, end: str | None) -> "Interval":
+    from rtscv_mlops.window import Interval
+
+    try:
+        if day and not (start or end):
+            return Interval.day(day)
+        if start and end and not day:
+            return Interval.parse(start, end)
+    except WindowError as error:
+        raise typer.BadParameter(str(error)) from error
+    raise typer.BadParameter("Say which window: --window DAY, or both --start and --end.")
+
+
+def _moment(text: str) -> datetime:
+    from rtscv_mlops.window import moment
+
+    try:
+        return moment(text, "UTC")
+    except WindowError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _decide(monitor: Path, version: str, approved: bool, reviewer: str | None, reason: str) -> None:
+    from rtscv_mlops.review.answers import promote_challenger, review_challenger
+
+    settings = _load(monitor)
+    decided = review_challenger(
+        settings,
+        version,
+        approve=approved,
+        reviewer=reviewer or getuser(),
+        reason=reason,
+    )
+    if approved:
+        promote_challenger(settings, decided.version)
+    console().print(f"Version {decided.version} {DECIDED[decided.review]}", highlight=False)

@@ -1,0 +1,1 @@
+"""RTSCV as a scikit-learn estimator. Knows arrays, tables and estimators, and no outside world."""

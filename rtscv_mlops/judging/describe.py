@@ -1,0 +1,347 @@
+"""From a rectified classifier to what people look at: cluster cards, a comparison, a projection.
+
+Knows tables, labels and fitted models; knows nothing of where they came from or go to.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
+from sklearn.metrics import accuracy_score
+from sklearn.model_selection import StratifiedKFold
+
+from rtscv_mlops.estimator.classifier import RTSCVClassifier
+from rtscv_mlops.estimator.clusters import Cluster
+from rtscv_mlops.estimator.gates import chunks
+from rtscv_mlops.estimator.learner import seeded
+from rtscv_mlops.estimator.network import torch_seeded
+from rtscv_mlops.estimator.parallel import do_all
+from rtscv_mlops.estimator.rows import Numbers, count, take
+from rtscv_mlops.facts import ClassComparison, ClusterCard, Comparison, TellingFeature
+from rtscv_mlops.metrics import macro_f
+
+COMPARED_ROWS = 20_000
+"""Known rows that champion and challenger are compared on, at most."""
+
+DRAWN_ROWS = 300
+"""Rows a side of the projection."""
+
+DRAWN_UNKNOWNS = 0.4
+"""Part of the window's side that unknown rows may take."""
+
+TOLD_FEATURES = 5
+"""Features a card names."""
+
+CLOSE_ROWS = 2_000
+"""Known rows that a cluster is compared with, at most."""
+
+COMPONENTS = 30
+"""Directions that the projection starts from."""
+
+Rows = Any
+"""What a model takes: a DataFrame, or an array for a model that was fitted on one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Labelled rows; `as_rows` turns a table into what the model takes, such as an array."""
+
+    features: pd.DataFrame
+    labels: NDArray[Any]
+    as_rows: Callable[[pd.DataFrame], Rows]
+
+    def rows(self, frame: pd.DataFrame | None = None) -> Rows:
+        """Return rows as the model takes them: these, or those of another table."""
+        return self.as_rows(self.features if frame is None else frame)
+
+    def take(self, places: NDArray[Any]) -> "Known":
+        features = self.features.iloc[places].reset_index(drop=True)
+        return Known(features, self.labels[places], self.as_rows)
+
+
+def sample_known(known: Known, max_rows: int, seed: int) -> Known:
+    """Return at most this many rows, each class in proportion but none lost."""
+    if len(known.labels) <= max_rows:
+        return known
+    order = np.random.default_rng(seed).permutation(len(known.labels))
+    rank = pd.Series(known.labels[order]).groupby(known.labels[order]).cumcount().to_numpy()
+    first = order[rank < 20]
+    rest = order[rank >= 20]
+    return known.take(np.sort(np.concatenate([first, rest])[:max_rows]))
+
+
+# -- cluster cards
+
+
+def make_cards(
+    model: RTSCVClassifier,
+    champion: Any,
+    known: Known,
+    window: pd.DataFrame,
+    *,
+    columns: Sequence[str],
+    exemplars: int,
+) -> tuple[ClusterCard, ...]:
+    """Return one card per candidate class; `columns` are those that may be shown."""
+    return tuple(
+        _make_card(number, cluster, champion, known, window, list(columns), exemplars)
+        for number, cluster in enumerate(model.clusters_, start=1)
+    )
+
+
+def _make_card(
+    number: int,
+    cluster: Cluster,
+    champion: Any,
+    known: Known,
+    window: pd.DataFrame,
+    columns: list[str],
+    exemplars: int,
+) -> ClusterCard:
+    rows = window.iloc[cluster.rows]
+    called = predict(champion, known.rows(rows))
+    names, counts = np.unique(called, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    nearest = known.features[known.labels == names[order[0]]][columns].head(CLOSE_ROWS)
+    typical = window.iloc[list(cluster.medoids[:exemplars])][columns]
+    return ClusterCard(
+        number=number,
+        size=cluster.size,
+        share=cluster.share,
+        quality=None if np.isnan(cluster.quality) else float(cluster.quality),
+        called={str(names[place]): counts[place] / len(called) for place in order},
+        confidence=_confidence(champion, known.rows(rows)),
+        features=_telling_features(rows[columns], nearest),
+        exemplars=tuple(
+            {str(name): _plain(value) for name, value in row.items()}
+            for row in typical.to_dict("records")
+        ),
+    )
+
+
+def _confidence(champion: Any, rows: Rows) -> float | None:
+    if not hasattr(champion, "predict_proba"):
+        return None
+    return float(np.median(np.asarray(champion.predict_proba(rows)).max(axis=1)))
+
+
+def _plain(value: Any) -> Any:
+    """Return a cell as JSON can hold it."""
+    if pd.api.types.is_scalar(value) and pd.isna(value):
+        return None
+    value = value.item() if isinstance(value, np.generic) else value
+    return value if isinstance(value, bool | int | float | str) else str(value)
+
+
+def _telling_features(here: pd.DataFrame, known: pd.DataFrame) -> tuple[TellingFeature, ...]:
+    """Return the features that differ most from the known rows which look most like these."""
+    if known.empty:
+        return ()
+    found = [
+        _number_feature(name, here[name], known[name])
+        if is_numeric_dtype(here[name]) and not is_bool_dtype(here[name])
+        else _category_feature(name, here[name], known[name])
+        for name in here.columns
+    ]
+    told = sorted(filter(None, found), key=lambda feature: -abs(feature.effect))
+    return tuple(told[:TOLD_FEATURES])
+
+
+def _number_feature(name: str, here: pd.Series, known: pd.Series) -> TellingFeature | None:
+    ours, theirs = (side.dropna().to_numpy(dtype=float) for side in (here, known))
+    if len(ours) == 0 or len(theirs) == 0:
+        return None
+    spread = np.sqrt((ours.var() + theirs.var()) / 2)
+    distance = ours.mean() - theirs.mean()
+    if not np.isfinite(distance) or distance == 0:
+        return None
+    # Two constants that differ tell the rows apart as well as anything can.
+    effect = distance / spread if spread > 0 else np.sign(distance) * 10
+    means = (f"{side.mean():.3g}" for side in (ours, theirs))
+    return TellingFeature(
+        name=str(name), here=next(means), known=next(means), effect=float(np.clip(effect, -10, 10))
+    )
+
+
+def _category_feature(name: str, here: pd.Series, known: pd.Series) -> TellingFeature | None:
+    ours, theirs = (
+        side.astype(str).value_counts(normalize=True) for side in (here.dropna(), known.dropna())
+    )
+    if ours.empty or theirs.empty:
+        return None
+    value = ours.index[0]
+    effect = float(ours.iloc[0] - theirs.get(value, 0.0))
+    if effect <= 0:
+        return None
+    return TellingFeature(
+        name=str(name),
+        here=f"{value} ({ours.iloc[0]:.0%})",
+        known=f"{theirs.index[0]} ({theirs.iloc[0]:.0%})",
+        effect=effect,
+    )
+
+
+# -- champion against challenger
+
+
+def compare_on_holdout(
+    champion: Any, challenger: Any, holdout: Known, unknown_label: Any
+) -> Comparison:
+    """Compare the two models themselves on rows that neither was fitted on."""
+    rows = holdout.rows()
+    return _compare(
+        holdout.labels,
+        predict(champion, rows),
+        predict(challenger, rows),
+        unknown_label,
+        f"{len(holdout.labels)} held-out rows that were logged with the champion",
+    )
+
+
+def compare_by_folds(
+    estimator: Any, known: Known, unknowns: pd.DataFrame, unknown_label: Any, seed: int
+) -> Comparison:
+    """Compare refits with and without the unknown rows, on training rows held out by thirds."""
+    known = sample_known(known, COMPARED_ROWS, seed)
+    smallest = int(np.unique(known.labels, return_counts=True)[1].min())
+    splitter = StratifiedKFold(max(2, min(3, smallest)), shuffle=True, random_state=seed)
+    folds = list(splitter.split(known.labels, known.labels))
+    pieces = _refits(known, folds, unknowns, unknown_label)
+    found = do_all(_fit_and_predict, pieces, shared=(seeded(estimator, seed), seed))
+    answers = np.empty((2, len(known.labels)), dtype=object)
+    for (_, held_out), plain, rectified in zip(folds, found[::2], found[1::2], strict=True):
+        answers[0, held_out], answers[1, held_out] = plain, rectified
+    how = f"{len(known.labels)} training rows, each held out once from refits of both models"
+    return _compare(known.labels, answers[0], answers[1], unknown_label, how)
+
+
+def _refits(
+    known: Known, folds: list[Any], unknowns: pd.DataFrame, unknown_label: Any
+) -> Iterator[tuple[Rows, NDArray[Any], Rows]]:
+    """Yield for each fold what either model is fitted on, and the rows that it must foretell."""
+    for fitted, held_out in folds:
+        part, rows = known.take(fitted), known.rows(known.features.iloc[held_out])
+        yield part.rows(), part.labels, rows
+        yield *_with_unknowns(part, unknowns, unknown_label), rows
+
+
+def _with_unknowns(
+    part: Known, unknowns: pd.DataFrame, unknown_label: Any
+) -> tuple[Rows, NDArray[Any]]:
+    rows = pd.concat([part.features, unknowns], ignore_index=True)
+    # From a list, so that the type has room for the longest label.
+    labels = np.asarray([*part.labels.tolist(), *[unknown_label] * len(unknowns)])
+    return part.rows(rows), labels
+
+
+def _fit_and_predict(
+    estimator: Any, seed: int, rows: Rows, labels: NDArray[Any], held_out: Rows
+) -> Any:
+    with torch_seeded(estimator, seed):
+        return predict(clone(estimator).fit(rows, labels), held_out)
+
+
+def predict(model: Any, rows: Rows) -> NDArray[Any]:
+    """Return a model's answers; booleans as 0 and 1, since a rectified model needs a third."""
+    pieces = list(chunks(np.arange(count(rows))))
+    if len(pieces) > 1:
+        answers = np.concatenate(
+            do_all(_predict, ((take(rows, some),) for some in pieces), shared=(model,))
+        )
+    else:
+        answers = _predict(model, rows)
+    return answers.astype(int) if answers.dtype == bool else answers
+
+
+def _predict(model: Any, rows: Rows) -> NDArray[Any]:
+    return np.asarray(model.predict(rows)).ravel()
+
+
+def _compare(
+    truth: NDArray[Any],
+    champion: NDArray[Any],
+    challenger: NDArray[Any],
+    unknown_label: Any,
+    how: str,
+) -> Comparison:
+    sides = (np.asarray(side, dtype=object).astype(str) for side in (truth, champion, challenger))
+    truth, champion, challenger = sides
+    known, unknown = np.unique(truth), str(unknown_label)
+    classes = tuple(
+        _compare_class(label, truth == label, champion, challenger, unknown) for label in known
+    )
+    return Comparison(
+        how=how,
+        rows=len(truth),
+        champion_accuracy=float(accuracy_score(truth, champion)),
+        challenger_accuracy=float(accuracy_score(truth, challenger)),
+        champion_macro_f=macro_f(truth, champion, known, unknown),
+        challenger_macro_f=macro_f(truth, challenger, known, unknown),
+        classes=tuple(sorted(classes, key=lambda one: -one.loss)),
+    )
+
+
+def _compare_class(
+    label: str,
+    is_class: NDArray[Any],
+    champion: NDArray[Any],
+    challenger: NDArray[Any],
+    unknown_label: str,
+) -> ClassComparison:
+    return ClassComparison(
+        label=label,
+        rows=int(is_class.sum()),
+        champion=float(np.mean(champion[is_class] == label)),
+        challenger=float(np.mean(challenger[is_class] == label)),
+        unknown=float(np.mean(challenger[is_class] == unknown_label)),
+    )
+
+
+# -- the picture
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """Rows in the plane; window rows that were not drawn are nan."""
+
+    window: NDArray[Any]
+    reference: NDArray[Any]
+    labels: NDArray[Any]
+
+
+def project(known: Known, window: pd.DataFrame, unknown: NDArray[Any], seed: int) -> Projection:
+    """Lay out some known rows and some window rows so that neighbours stay neighbours."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.permutation(len(known.labels))[:DRAWN_ROWS]
+    shown = _choose_window_rows(unknown, rng)
+    table = pd.concat([known.features.iloc[drawn], window.iloc[shown]], ignore_index=True)
+    numbers = Numbers().fit(table).transform(table).astype(float)
+    scale = numbers.std(axis=0)
+    numbers = (numbers - numbers.mean(axis=0)) / np.where(scale > 0, scale, 1.0)
+    if numbers.shape[1] > COMPONENTS:
+        numbers = PCA(COMPONENTS, random_state=seed).fit_transform(numbers)
+    points = TSNE(
+        perplexity=min(30.0, (len(numbers) - 1) / 3),
+        # One column has no second direction to start from.
+        init="pca" if numbers.shape[1] > 1 else "random",
+        max_iter=400,
+        random_state=seed,
+    ).fit_transform(numbers)
+    of_window = np.full((len(window), 2), np.nan)
+    of_window[shown] = points[len(drawn) :]
+    return Projection(of_window, points[: len(drawn)], known.labels[drawn].astype(str))
+
+
+def _choose_window_rows(unknown: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+    """Return rows to draw, unknown ones first up to a part: few of many would not be seen."""
+    order = rng.permutation(len(unknown))
+    shown = order[unknown[order]][: int(DRAWN_UNKNOWNS * DRAWN_ROWS)]
+    others = order[~unknown[order]][: DRAWN_ROWS - len(shown)]
+    return np.sort(np.concatenate([shown, others]))

@@ -1,0 +1,87 @@
+"""The champion's recipe: an unfitted classifier that learns one class more.
+
+Knows how to copy an estimator; knows nothing of unknowns.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from rtscv_mlops.errors import ModelError
+from rtscv_mlops.models.load import Champion, is_pipeline
+
+GROW = (
+    "Let the network grow with its labels: give its module an argument n_outputs, and add a "
+    "callback whose on_train_begin(net, X, y, **kwargs) calls "
+    "net.set_params(module__n_outputs=len(numpy.unique(y))). Or name a function in model.fit."
+)
+
+
+def as_estimator(champion: Champion, fit: str | None = None) -> Any:
+    """Return an unfitted classifier with the champion's settings, or one fitted by `fit`.
+
+    A skorch network must be able to grow: the rectified model has one class more than the
+    champion, and a module with a fixed number of outputs has no place for it. A callback does it:
+
+        class GrowOutput(skorch.callbacks.Callback):
+            def on_train_begin(self, net, X=None, y=None, **kwargs):
+                net.set_params(module__n_outputs=len(np.unique(y)))
+    """
+    from sklearn.base import clone
+
+    from rtscv_mlops.estimator.learner import FactoryClassifier, find_factory, last_step
+    from rtscv_mlops.estimator.network import is_network
+
+    if fit is not None:
+        find_factory(fit)
+        return FactoryClassifier(fit)
+    try:
+        estimator = clone(champion.estimator)
+    except (TypeError, RuntimeError) as error:
+        raise ModelError(
+            f"{champion} is a {type(champion.estimator).__name__}, which cannot be cloned: it "
+            "needs an estimator with get_params, or a `fit` factory in model.fit.",
+            code="cannot_clone",
+        ) from error
+    if is_network(last_step(estimator)):
+        _check_growth(champion, estimator)
+    return estimator
+
+
+def _check_growth(champion: Champion, network: Any) -> None:
+    """Refuse a network that cannot answer with one class more than it knows."""
+    import torch
+    from sklearn.base import clone
+
+    rows, labels = _blank_rows(champion)
+    trial = clone(network).set_params(**_one_epoch(network))
+    with torch.random.fork_rng():
+        try:
+            outputs = np.asarray(trial.fit(rows, labels).predict_proba(rows)).shape[1]
+        except (IndexError, RuntimeError, ValueError) as error:
+            raise ModelError(
+                f"{champion} is a network that could not be fitted with one class more: {error}. "
+                f"{GROW}",
+                code="fixed_outputs",
+            ) from error
+    if outputs < len(np.unique(labels)):
+        raise ModelError(
+            f"{champion} is a network with {outputs} outputs, whatever the number of classes. "
+            f"{GROW}",
+            code="fixed_outputs",
+        )
+
+
+def _one_epoch(network: Any) -> dict[str, Any]:
+    step = f"{network.steps[-1][0]}__" if is_pipeline(network) else ""
+    return {f"{step}max_epochs": 1, f"{step}train_split": None, f"{step}verbose": 0}
+
+
+def _blank_rows(champion: Champion) -> tuple[Any, Any]:
+    """Return two rows of zeros for each class that the network knows, and for one more."""
+    import pandas as pd
+
+    n_classes = len(champion.estimator.classes_) + 1
+    labels = np.repeat(np.arange(n_classes), 2)
+    zeros = np.zeros((len(labels), len(champion.columns)), dtype=np.float32)
+    return champion.rows(pd.DataFrame(zeros, columns=champion.column_names)), labels

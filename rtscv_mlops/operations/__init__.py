@@ -1,0 +1,1 @@
+"""What people do around the stages: set up, check, score, look back, purge."""

@@ -1,0 +1,1 @@
+"""MLflow as the store: runs, the ledger of claims, versions, decisions and aliases."""

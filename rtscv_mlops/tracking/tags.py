@@ -1,0 +1,44 @@
+"""Names of the tags that we write, on runs and on model versions alike.
+
+Knows names only.
+"""
+
+from rtscv_mlops.outcomes import REASON_TAG, REVIEW_TAG, REVIEWER_TAG
+
+KIND = "rtscv.kind"
+MODEL = "rtscv.model"
+LEDGER = "rtscv.ledger"
+DUPLICATE_OF = "rtscv.duplicate_of"
+
+KEY = "rtscv.key"
+MONITOR = "rtscv.monitor"
+WINDOW = "rtscv.window"
+WINDOW_START = "rtscv.window_start"
+WINDOW_END = "rtscv.window_end"
+CHAMPION_VERSION = "rtscv.champion_version"
+VERSION = "rtscv.version"
+VERDICT = "rtscv.verdict"
+STATE = "rtscv.state"
+# Which try at a window writes to its run; an older one, however late it wakes up, must stop.
+ATTEMPT = "rtscv.attempt"
+ERROR = "rtscv.error"
+# When somebody was told of a window, why somebody was to be told, and of which verdict.
+ALERT = "rtscv.alert"
+ALERT_DUE = "rtscv.alert_due"
+ALERTED = "rtscv.alerted"
+OF_ALERTS = (ALERT, ALERT_DUE, ALERTED)
+BASELINE = "rtscv.baseline"
+RERUN_OF = "rtscv.rerun_of"
+REPORT_SHA256 = "rtscv.report_sha256"
+MODEL_SHA256 = "rtscv.model_sha256"
+MODEL_ID = "rtscv.model_id"
+
+REVIEW = REVIEW_TAG
+BLOCKED = "rtscv.blocked"
+SUPERSEDED_BY = "rtscv.superseded_by"
+REVIEWER = REVIEWER_TAG
+REASON = REASON_TAG
+DECIDED_AT = "rtscv.decided_at"
+
+COMPLETE = "complete"
+FAILED = "failed"
