@@ -21,7 +21,7 @@ from joblib.externals.loky import get_reusable_executor
 from threadpoolctl import threadpool_limits
 
 from rtscv_mlops.config.monitor import ComputeSettings
-from rtscv_mlops.errors import ConfigError, ServiceError
+from rtscv_mlops.errors import Code, ConfigError, ServiceError
 from rtscv_mlops.estimator.parallel import Crew, Piece, working
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _connect(settings: ComputeSettings, where: str) -> "Client":
         raise ServiceError(
             f"The Dask scheduler at {where} did not answer within {seconds:g} seconds. See that it "
             "runs, that the address is right and can be reached from here, then try again.",
-            code="compute_unreachable",
+            code=Code.COMPUTE_UNREACHABLE,
         ) from None
     except (TypeError, ValueError, RuntimeError):
         raise ConfigError(
@@ -217,7 +217,7 @@ def _wait_for_workers(client: "Client", settings: ComputeSettings, where: str) -
         raise ServiceError(
             f"The Dask scheduler at {where} has no worker, and got none within {seconds:g} "
             "seconds. Start workers, then try again.",
-            code="compute_unreachable",
+            code=Code.COMPUTE_UNREACHABLE,
         ) from None
     return len(client.nthreads())
 
@@ -230,7 +230,7 @@ def _check_versions(client: "Client", settings: ComputeSettings, where: str) -> 
         raise ServiceError(
             f"Not every worker of the Dask cluster at {where} answered within {seconds:g} seconds. "
             "End those that hang, then try again.",
-            code="compute_unreachable",
+            code=Code.COMPUTE_UNREACHABLE,
         ) from None
     here = _versions(found["client"])
     others = {
@@ -244,7 +244,7 @@ def _check_versions(client: "Client", settings: ComputeSettings, where: str) -> 
             f"The Dask cluster at {where} has other packages than this process: "
             f"{', '.join(sorted(others))}. Fits there would give other results or fail. Install "
             "the same versions for its scheduler, its workers and here, then try again.",
-            code="compute_versions",
+            code=Code.COMPUTE_VERSIONS,
         )
 
 
@@ -305,17 +305,17 @@ def _asking(where: str) -> Iterator[None]:
         raise ServiceError(
             f"Workers of the Dask cluster at {where} died one after the other of the same piece of "
             "work, most likely for want of memory. Give them more, or lower rectify.max_rows.",
-            code="compute_lost",
+            code=Code.COMPUTE_LOST,
         ) from error
     except (concurrent.futures.CancelledError, CommClosedError):
         raise ServiceError(
             f"The Dask scheduler at {where} was stopped or restarted while work was done there. "
             "See why, then run the window again.",
-            code="compute_lost",
+            code=Code.COMPUTE_LOST,
         ) from None
     except ImportError as error:
         raise ServiceError(
             f"A worker of the Dask cluster at {where} lacks what the work needs: {error}. Install "
             "on the workers what the model needs here.",
-            code="compute_versions",
+            code=Code.COMPUTE_VERSIONS,
         ) from error

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Literal, Self
 from zoneinfo import ZoneInfo
 
-from rtscv_mlops.errors import NotAssessed, WindowError
+from rtscv_mlops.errors import Code, NotAssessed, WindowError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,7 @@ class Interval:
                 )
             object.__setattr__(self, name, bound.astimezone(UTC))
         if self.start == self.end:
-            raise NotAssessed("empty_interval", f"The window {self} has no length.")
+            raise NotAssessed(Code.EMPTY_INTERVAL, f"The window {self} has no length.")
         if self.start > self.end:
             raise WindowError(f"The window's start {self.start} is after its end {self.end}.")
 

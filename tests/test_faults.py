@@ -13,7 +13,7 @@ from benchmarks.faults.world import QUIET, World, world_on
 from rtscv_mlops.errors import ServiceError
 from rtscv_mlops.tracking.runs import open_run
 from rtscv_mlops.tracking.tags import ATTEMPT
-from rtscv_mlops.tracking.window_run import TAKEN_OVER, WindowRun
+from rtscv_mlops.tracking.window_run import WindowRun
 from tests.registries import KEY, MODEL, add_champion, client_of, new_database
 
 POINTS = [
@@ -85,7 +85,7 @@ def test_an_attempt_that_was_replaced_stops(tmp_path):
     ):
         with pytest.raises(ServiceError, match="Another try at this window has taken over") as stop:
             write()
-        assert stop.value.code == TAKEN_OVER
+        assert stop.value.code == "taken_over"
     second.finish()
 
     assert second.tags()["a"] == "1"

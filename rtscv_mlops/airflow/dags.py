@@ -42,7 +42,7 @@ from rtscv_mlops.airflow.review_operator import STALE, ReviewOperator
 from rtscv_mlops.config.loading import load_monitor, monitor_files, read_monitors
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.config.scheduling import AirflowSettings
-from rtscv_mlops.errors import ConfigError, NotAssessed, ReviewError, RtscvError
+from rtscv_mlops.errors import Code, ConfigError, NotAssessed, ReviewError, RtscvError
 from rtscv_mlops.process import prepare_process
 
 
@@ -80,7 +80,7 @@ class Unusable(BaseOperator):
 
 LONG_AGO = datetime(2025, 1, 1, tzinfo=UTC)
 """Start of a monitor that names none; without catchup only the last window before now is due."""
-MAY_COME_LATE = ("no_input", "empty_window")
+MAY_COME_LATE = (Code.NO_INPUT, Code.EMPTY_WINDOW)
 """Why a window could not be judged that may be otherwise when it is tried again."""
 RUN_ID, HAS_CHALLENGER, STATUS = "run_id", "has_challenger", "status"
 
@@ -287,7 +287,7 @@ def _promote_challenger(monitor: Monitor) -> Any:
         try:
             promoted = promote_challenger(monitor, version)
         except ReviewError as error:
-            if error.code != STALE:
+            if error.code != Code.STALE:
                 raise AirflowFailException(str(error)) from error
             ti.xcom_push(key=STATUS, value=STALE)
             raise AirflowSkipException(str(error)) from error

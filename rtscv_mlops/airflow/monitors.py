@@ -11,7 +11,7 @@ from urllib.parse import quote
 from airflow.sdk import Asset
 
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import WindowError
+from rtscv_mlops.errors import Code, WindowError
 from rtscv_mlops.window import Interval
 
 FOLDER = "RTSCV_MONITORS_DIR"
@@ -58,7 +58,7 @@ def interval_of(
             "This run has no data interval, so it names no window. Trigger it with the param "
             "window, a day such as 2026-01-05 or two moments such as "
             "2026-01-05T00:00Z/2026-01-06T00:00Z, or with a logical date.",
-            code="no_window",
+            code=Code.NO_WINDOW,
         )
     return Interval(start, end)
 

@@ -12,7 +12,7 @@ from rtscv_mlops.alerts.channels import Channel
 from rtscv_mlops.alerts.message import Alert
 from rtscv_mlops.config.inputs import resolve_options
 from rtscv_mlops.config.scheduling import AirflowSettings
-from rtscv_mlops.errors import ServiceError
+from rtscv_mlops.errors import Code, ServiceError
 
 
 def notifier_channels(settings: AirflowSettings, context: Mapping[str, Any]) -> tuple[Channel, ...]:
@@ -35,6 +35,6 @@ def _notify(
         raise ServiceError(
             f"{path} did not take the alert: {type(error).__name__}. Check its arguments and its "
             "connection in Airflow.",
-            code="notifier",
+            code=Code.NOTIFIER,
         ) from error
     return f"{name} took it"

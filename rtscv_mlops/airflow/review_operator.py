@@ -17,13 +17,13 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from rtscv_mlops.airflow.monitors import shared_name
 from rtscv_mlops.airflow.trigger import ReviewTrigger
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import ReviewError, ServiceError
+from rtscv_mlops.errors import Code, ReviewError, ServiceError
 
 APPROVE, REJECT = "Approve", "Reject"
 REASON, QUESTION = "reason", "question"
 ANSWER = ("responded_by_user", "chosen_options", "params_input")
 """What is needed of Airflow's answer."""
-STALE, BLOCKED, CHANGED_FILES = "stale", "blocked", "digest_mismatch"
+STALE, BLOCKED = "stale", "blocked"
 
 
 class ReviewOperator(HITLOperator):
@@ -163,7 +163,7 @@ class ReviewOperator(HITLOperator):
                 question=str(given.get(QUESTION) or question),
             )
         except ReviewError as error:
-            if error.code == CHANGED_FILES:
+            if error.code == Code.DIGEST_MISMATCH:
                 raise AirflowFailException(str(error)) from error
             self.log.warning("review_challenger: %s", error)
             answer = self._collect(version)
@@ -183,7 +183,7 @@ class ReviewOperator(HITLOperator):
         try:
             return collect_answer(self.monitor, version, self._warn)
         except ReviewError as error:
-            if error.code == STALE:
+            if error.code == Code.STALE:
                 return None
             raise AirflowFailException(str(error)) from error
 

@@ -21,7 +21,7 @@ import requests
 
 from rtscv_mlops.alerts.message import Alert
 from rtscv_mlops.config.monitor import AlertSettings, Email
-from rtscv_mlops.errors import ConfigError, RtscvError, ServiceError
+from rtscv_mlops.errors import Code, ConfigError, RtscvError, ServiceError
 
 logger = logging.getLogger("rtscv_mlops.alerts")
 
@@ -138,14 +138,15 @@ def _post_once(alert: Alert, url: str) -> str:
         # A ValueError: not every malformed host is caught by the vendor's own check. Texts
         # are not told on: they hold the path of the address, the secret of most webhooks.
         raise ServiceError(
-            f"The webhook at {place} could not be reached: {type(error).__name__}.", code="webhook"
+            f"The webhook at {place} could not be reached: {type(error).__name__}.",
+            code=Code.WEBHOOK,
         ) from error
     return _judged(status, place)
 
 
 def _judged(status: int, place: str) -> str:
     if status >= 500:
-        raise ServiceError(f"The webhook at {place} failed with {status}.", code="webhook")
+        raise ServiceError(f"The webhook at {place} failed with {status}.", code=Code.WEBHOOK)
     if status >= 300:
         raise ConfigError(
             f"The webhook at {place} answered {status} and did not take the alert; redirects are "
@@ -198,7 +199,7 @@ def _mail(alert: Alert, email: Email) -> str:
         status = getattr(error, "smtp_code", "")
         raise ServiceError(
             f"{place} did not take the e-mail: {type(error).__name__} {status}".rstrip() + ".",
-            code="email",
+            code=Code.EMAIL,
         ) from error
     return f"{place} took it for {len(email.to) - len(refused)} of {len(email.to)} recipients"
 

@@ -17,7 +17,7 @@ from rtscv_mlops.bench.catalogue import PEERS, Peer
 from rtscv_mlops.bench.ours import MonitorDetector
 from rtscv_mlops.bench.trials import Case, Record, check_rate, hide_classes, judge
 from rtscv_mlops.config.monitor import Monitor, RectifySettings
-from rtscv_mlops.errors import InputError
+from rtscv_mlops.errors import Code, InputError
 from rtscv_mlops.estimator.classifier import RTSCVClassifier
 from rtscv_mlops.estimator.rows import MAX_CATEGORIES
 from rtscv_mlops.judging.describe import Known, sample_known
@@ -339,7 +339,7 @@ def choose_peers(keys: Sequence[str]) -> dict[str, Peer]:
         raise InputError(
             f"There is no detector {', '.join(map(repr, strangers))}. Choose among "
             f"{', '.join(PEERS)}.",
-            code="unknown_detector",
+            code=Code.UNKNOWN_DETECTOR,
         )
     return {key: PEERS[key] for key in dict.fromkeys(keys or PEERS)}
 
@@ -362,7 +362,7 @@ def bench(
             f"The training data has {len(data.classes)} classes: {name_classes(data.classes)}. "
             "With one hidden fewer than two are left, so there is nothing to try; use a model of "
             "three classes or more.",
-            code="too_few_classes",
+            code=Code.TOO_FEW_CLASSES,
         )
     cases, skipped = _make_cases(data, hidden, rate, seeds)
     step = tell(len(cases) * len(peers)) if tell else _tell_nobody
@@ -395,7 +395,7 @@ def _make_cases(
                 raise
             skipped.append(f"{name_classes(classes)} could not be hidden. {error}")
     if not cases:
-        raise InputError(f"No class can be hidden. {skipped[0]}", code="too_few_rows")
+        raise InputError(f"No class can be hidden. {skipped[0]}", code=Code.TOO_FEW_ROWS)
     return cases, skipped
 
 
@@ -404,7 +404,7 @@ def _check_any_ran(rows: Sequence[Row]) -> None:
     if rows and not any(row.judged for row in rows):
         reasons = dict.fromkeys(f"{row.title}: {row.problem.rstrip('.')}." for row in rows)
         raise InputError(
-            f"No detector could run on this data. {' '.join(reasons)}", code="nothing_ran"
+            f"No detector could run on this data. {' '.join(reasons)}", code=Code.NOTHING_RAN
         )
 
 

@@ -20,7 +20,7 @@ from sklearn.base import clone
 
 from rtscv_mlops.bench.catalogue import Peer
 from rtscv_mlops.bench.detector import UNKNOWN, Detector
-from rtscv_mlops.errors import InputError, RtscvError
+from rtscv_mlops.errors import Code, InputError, RtscvError
 from rtscv_mlops.estimator.rows import take
 from rtscv_mlops.metrics import auroc, detection_accuracy, macro_f
 from rtscv_mlops.models.training import name_classes
@@ -87,7 +87,7 @@ def hide_classes(
             f"The training data has {len(classes)} classes, so hiding {name_classes(hidden)} "
             f"leaves {(~is_hidden).sum()}; a model needs two. Hide fewer classes, or use a model "
             "of more.",
-            code="too_few_classes",
+            code=Code.TOO_FEW_CLASSES,
         )
     codes = np.where(is_hidden, UNKNOWN, np.cumsum(~is_hidden) - 1)[place]
     rng = np.random.default_rng(seed)
@@ -123,7 +123,7 @@ def check_rate(rate: float) -> None:
         raise InputError(
             f"The rate is {rate:g}, but it is the hidden class's share of the window: more than 0 "
             "and less than 1. Write ten percent as 0.1.",
-            code="bad_rate",
+            code=Code.BAD_RATE,
         )
 
 
@@ -145,7 +145,7 @@ def _too_few_rows(
         f"window of {possible} rows. At a rate of {percent(rate)} this makes a window of {size}, "
         f"{n_hidden} of them hidden; at least {MIN_WINDOW}, {MIN_HIDDEN} of them hidden, tell "
         "something. Hide a class with more rows, or change the rate.",
-        code="too_few_rows",
+        code=Code.TOO_FEW_ROWS,
     )
 
 

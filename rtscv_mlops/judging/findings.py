@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rtscv_mlops.config.monitor import CanarySettings
-from rtscv_mlops.errors import InputError
+from rtscv_mlops.errors import Code, InputError
 from rtscv_mlops.estimator.classifier import RTSCVClassifier
 from rtscv_mlops.estimator.rows import find_distinct, fingerprints
 from rtscv_mlops.facts import CanaryFacts
@@ -222,7 +222,7 @@ def hidden_class(wanted: str | int, labels: NDArray[Any], interval: Interval) ->
         raise InputError(
             f"The model knows {len(classes)} classes, and hiding one would leave too few. Remove "
             "canary: from this monitor.",
-            code="too_few_classes",
+            code=Code.TOO_FEW_CLASSES,
         )
     if wanted == ROTATE:
         turn = int(interval.start.timestamp() // (interval.end - interval.start).total_seconds())
@@ -240,7 +240,7 @@ def plant(label: Any, rate: float, known: Known, sample: pd.DataFrame, seed: int
         raise InputError(
             f"Only {len(places)} rows of class {label!r} can be planted into {len(sample)} rows; "
             f"at least {FEWEST} tell something. Hide a class with more rows, or raise canary.rate.",
-            code="too_few_rows",
+            code=Code.TOO_FEW_ROWS,
         )
     rows = known.features.iloc[places][list(sample.columns)].astype(sample.dtypes.to_dict())
     return Planted(

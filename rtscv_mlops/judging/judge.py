@@ -19,7 +19,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from rtscv_mlops.config.monitor import CanarySettings, Monitor, ReviewSettings
-from rtscv_mlops.errors import ModelError, RtscvError, WindowError
+from rtscv_mlops.errors import Code, ModelError, RtscvError, WindowError
 from rtscv_mlops.estimator.classifier import RTSCVClassifier
 from rtscv_mlops.estimator.learner import last_step
 from rtscv_mlops.estimator.network import is_network
@@ -226,7 +226,7 @@ def _fit(
             f"{type(estimator).__name__} could not be fitted again on {len(known.labels)} training "
             f"rows and the window: {error}. Fit a clone of the champion on its training data by "
             "hand to see why.",
-            code="fit_failed",
+            code=Code.FIT_FAILED,
         ) from error
 
 
@@ -282,7 +282,7 @@ def _answers(champion: Any, known: Known, sample: pd.DataFrame) -> NDArray[Any]:
             f"The champion has no answer for rows of this window: {error}. "
             f"{_new_words(sample, known.features)}Correct the source, or serve a model that takes "
             "such rows.",
-            code="model_refuses",
+            code=Code.MODEL_REFUSES,
         ) from error
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import InputError, NotAssessed, TrainingDataError
+from rtscv_mlops.errors import Code, InputError, NotAssessed, TrainingDataError
 from rtscv_mlops.estimator.classifier import RTSCVClassifier
 from rtscv_mlops.judging.describe import Known
 from rtscv_mlops.models.load import Champion
@@ -82,7 +82,7 @@ def find_baseline(
         )
     except NotAssessed as error:
         raise NotAssessed(
-            "no_baseline",
+            Code.NO_BASELINE,
             f"There is nothing to compare with: {error} Correct the baseline's dates.",
         ) from error
     findings = window.findings
@@ -237,12 +237,12 @@ def _check_unknown_label(known: Known, name: str | int | None) -> None:
         raise TrainingDataError(
             "A known class is called 'unknown' already, so unknowns need another name. "
             "Choose one as rectify.unknown_label.",
-            code="unknown_label_taken",
+            code=Code.UNKNOWN_LABEL_TAKEN,
         )
     if name is not None and isinstance(name, str) != isinstance(labels[0], str):
         kind = "text" if isinstance(labels[0], str) else "whole numbers"
         raise TrainingDataError(
             f"rectify.unknown_label is {name!r}, but the model's labels are {kind}. Whoever reads "
             "the model's answers expects one type: choose a label of that type, or leave it out.",
-            code="unknown_label_type",
+            code=Code.UNKNOWN_LABEL_TYPE,
         )

@@ -17,7 +17,7 @@ from mlflow.models import Model, ModelSignature
 from mlflow.tracking import MlflowClient
 
 from rtscv_mlops.config.monitor import ModelSettings
-from rtscv_mlops.errors import ModelError, NotAssessed
+from rtscv_mlops.errors import Code, ModelError, NotAssessed
 from rtscv_mlops.models.signature import as_tensor, check_same, model_columns, noted
 from rtscv_mlops.models.trust import PICKLE_RISK, check_loadable, fetched, list_files, load_skops
 from rtscv_mlops.tracking import tags
@@ -125,7 +125,7 @@ def find_champion(client: MlflowClient, settings: ModelSettings) -> ModelVersion
     except MlflowException as error:
         if settings.alias not in registered.aliases:
             how = _how_to_set_alias(client, registered, settings)
-            raise NotAssessed("no_champion", how) from error
+            raise NotAssessed(Code.NO_CHAMPION, how) from error
         with asking(f"find the {settings.alias} of {settings.name!r}"):
             raise
 
@@ -149,7 +149,7 @@ def _find_model(client: MlflowClient, name: str) -> RegisteredModel:
         near = difflib.get_close_matches(name, others, n=3, cutoff=0.5)
         hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else "Check model.name."
         raise ModelError(
-            f"MLflow has no registered model {name!r}. {hint}", code="no_model"
+            f"MLflow has no registered model {name!r}. {hint}", code=Code.NO_MODEL
         ) from error
 
 
@@ -197,7 +197,7 @@ def _check_sealed(client: MlflowClient, version: ModelVersion, digest: str, mode
             f"The files of {model} have the digest {digest[:12]}, not {sealed[:12]} as when they "
             "were sealed: somebody changed them. Nothing was loaded. Restore them, or log the "
             "model again and move the alias.",
-            code="digest_mismatch",
+            code=Code.DIGEST_MISMATCH,
         )
 
 
@@ -206,7 +206,7 @@ def _read_description(folder: Path, model: str) -> Model:
         return Model.load(folder)
     except Exception as error:  # the file is YAML of anybody's making
         raise ModelError(
-            f"{model} has an MLmodel file that cannot be read: {error}", code="unreadable_model"
+            f"{model} has an MLmodel file that cannot be read: {error}", code=Code.UNREADABLE_MODEL
         ) from error
 
 
@@ -224,7 +224,7 @@ def _choose_flavor(stored: Model, settings: ModelSettings, model: str) -> str:
         f"factory. Supported flavors: {', '.join(SUPPORTED)} (classifiers with scikit-learn's "
         "interface, skorch networks among them). For anything else, name a function in "
         "model.fit.",
-        code="unsupported_flavor",
+        code=Code.UNSUPPORTED_FLAVOR,
     )
 
 
@@ -243,12 +243,12 @@ def _load(folder: Path, stored: Model, flavor: str, settings: ModelSettings, mod
         raise ModelError(
             f"{model} needs the module {error.name or error!s}, which is missing here ({error}). "
             f"Install it where the monitor runs{ships if _ships_code(stored) else ''}.",
-            code="missing_module",
+            code=Code.MISSING_MODULE,
         ) from error
     except Exception as error:  # restoring an object runs its class's own code
         raise ModelError(
             f"{model} cannot be loaded: {type(error).__name__}: {error}.{_versions(stored)}",
-            code="unreadable_model",
+            code=Code.UNREADABLE_MODEL,
         ) from error
 
 
@@ -260,7 +260,7 @@ def _load_checked(
             raise ModelError(
                 f"{model} is a Python function of its own making, and loading it runs its code. "
                 f"{PICKLE_RISK}",
-                code="pickle_not_allowed",
+                code=Code.PICKLE_NOT_ALLOWED,
             )
         return mlflow.pyfunc.load_model(str(folder))
     conf = stored.flavors[flavor]
@@ -282,13 +282,13 @@ def _inside(folder: Path, name: str, model: str) -> Path:
         raise ModelError(
             f"{model} points at a file outside its folder ({name}). It was not loaded; log the "
             "model again.",
-            code="unreadable_model",
+            code=Code.UNREADABLE_MODEL,
         )
     if not file.is_file():
         raise ModelError(
             f"{model} lacks its file {name or 'of the estimator'}. Restore it, or log the model "
             "again and move the alias.",
-            code="artifacts_missing",
+            code=Code.ARTIFACTS_MISSING,
         )
     return file
 
@@ -343,24 +343,24 @@ def check_classifier(estimator: Any, model: str) -> None:
 
     kind = type(estimator).__name__
     if not hasattr(estimator, "predict"):
-        raise ModelError(f"{model} is a {kind}, which has no predict.", code="no_predict")
+        raise ModelError(f"{model} is a {kind}, which has no predict.", code=Code.NO_PREDICT)
     if not hasattr(estimator, "fit"):
         return  # A factory's model need not follow scikit-learn's conventions.
     if is_regressor(estimator):
         raise ModelError(
             f"{model} is a {kind}, a regressor. Only classifiers have classes that can be new.",
-            code="no_classifier",
+            code=Code.NO_CLASSIFIER,
         )
     try:
         check_is_fitted(estimator)
     except NotFittedError as error:
         raise ModelError(
-            f"{model} is a {kind} that was never fitted.", code="not_fitted"
+            f"{model} is a {kind} that was never fitted.", code=Code.NOT_FITTED
         ) from error
     if isinstance(getattr(estimator, "classes_", None), list):
         raise ModelError(
             f"{model} is a {kind} with several outputs; a monitor takes one label per row.",
-            code="no_classifier",
+            code=Code.NO_CLASSIFIER,
         )
 
 

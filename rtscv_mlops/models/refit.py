@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rtscv_mlops.errors import ModelError
+from rtscv_mlops.errors import Code, ModelError
 from rtscv_mlops.models.load import Champion, is_pipeline
 
 GROW = (
@@ -41,7 +41,7 @@ def as_estimator(champion: Champion, fit: str | None = None) -> Any:
         raise ModelError(
             f"{champion} is a {type(champion.estimator).__name__}, which cannot be cloned: it "
             "needs an estimator with get_params, or a `fit` factory in model.fit.",
-            code="cannot_clone",
+            code=Code.CANNOT_CLONE,
         ) from error
     if is_network(last_step(estimator)):
         _check_growth(champion, estimator)
@@ -62,13 +62,13 @@ def _check_growth(champion: Champion, network: Any) -> None:
             raise ModelError(
                 f"{champion} is a network that could not be fitted with one class more: {error}. "
                 f"{GROW}",
-                code="fixed_outputs",
+                code=Code.FIXED_OUTPUTS,
             ) from error
     if outputs < len(np.unique(labels)):
         raise ModelError(
             f"{champion} is a network with {outputs} outputs, whatever the number of classes. "
             f"{GROW}",
-            code="fixed_outputs",
+            code=Code.FIXED_OUTPUTS,
         )
 
 

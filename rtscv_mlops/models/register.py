@@ -19,7 +19,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
-from rtscv_mlops.errors import ModelError, TrainingDataError
+from rtscv_mlops.errors import Code, ModelError, TrainingDataError
 from rtscv_mlops.models import training
 from rtscv_mlops.models.load import check_classifier
 from rtscv_mlops.models.save import SavedModel, signature_of, store_model
@@ -110,7 +110,7 @@ def _check_alias(client: MlflowClient, name: str, alias: str | None, replace: bo
             f"Version {aliases[alias]} of {name!r} has the alias {alias!r} already, and may be in "
             "production. Nothing was logged. Pass replace=True to move the alias, or alias=None to "
             "leave it.",
-            code="alias_taken",
+            code=Code.ALIAS_TAKEN,
         )
 
 

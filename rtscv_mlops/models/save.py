@@ -25,7 +25,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature, infer_signature
 from mlflow.tracking import MlflowClient
 
-from rtscv_mlops.errors import ModelError
+from rtscv_mlops.errors import Code, ModelError
 from rtscv_mlops.models.load import Champion
 from rtscv_mlops.models.signature import METADATA
 from rtscv_mlops.models.trust import ADAPTERS, Manifest, choose_serialization, fetched, list_files
@@ -262,7 +262,7 @@ def verify_version(
             raise ModelError(
                 f"The files of {uri} have the digest {found[:12]}, not {digest[:12]} as when they "
                 "were sealed. Somebody changed them; do not use this model.",
-                code="digest_mismatch",
+                code=Code.DIGEST_MISMATCH,
             )
         rows = _write_rows(example, Path(place))
         return _try_model(uri, [str(folder), rows], place, timeout)
@@ -296,11 +296,11 @@ def _try_model(uri: str, arguments: list[str], place: str, timeout: float) -> li
         )
     except subprocess.TimeoutExpired as error:
         raise ModelError(
-            f"{unusable}: it had no answer after {timeout:g} s.", code="challenger_unusable"
+            f"{unusable}: it had no answer after {timeout:g} s.", code=Code.CHALLENGER_UNUSABLE
         ) from error
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         hint = MODULE_HINT if last.startswith(ModuleNotFoundError.__name__) else ""
-        raise ModelError(f"{unusable}: {last}.{hint}", code="challenger_unusable")
+        raise ModelError(f"{unusable}: {last}.{hint}", code=Code.CHALLENGER_UNUSABLE)
     answers: list[Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return answers

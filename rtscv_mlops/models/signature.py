@@ -13,7 +13,7 @@ from mlflow.models import Model, ModelSignature
 from mlflow.types import DataType, Schema
 
 from rtscv_mlops.config.monitor import ModelSettings
-from rtscv_mlops.errors import ModelError
+from rtscv_mlops.errors import Code, ModelError
 from rtscv_mlops.window import Column
 
 METADATA = "rtscv"
@@ -41,7 +41,7 @@ def model_columns(stored: Model, settings: ModelSettings, model: str) -> tuple[C
             f"{model} has no signature with column names, so nobody knows which columns it takes. "
             "List them in model.columns in the model's order, or log the model again by "
             "rtscv_mlops.log_champion.",
-            code="no_signature",
+            code=Code.NO_SIGNATURE,
         )
     if inputs is None:
         return tuple(Column(name, "float") for name in names)
@@ -66,7 +66,7 @@ def _kind(spec: Any, model: str) -> Any:
         raise ModelError(
             f"{model} takes a column {spec.name!r} of type {spec.type}, which no window has. "
             f"Columns may be of {', '.join(sorted({str(kind) for kind in KINDS}))}.",
-            code="unsupported_signature",
+            code=Code.UNSUPPORTED_SIGNATURE,
         )
     return KINDS[spec.type]
 
@@ -87,7 +87,7 @@ def _agreed(
 def check_same(expected: Sequence[str], given: Sequence[str], sentence: str) -> None:
     """Refuse two lists that name different columns; `{}` in the sentence is what differs."""
     if difference := describe_difference(expected, given):
-        raise ModelError(sentence.format(difference), code="columns_differ")
+        raise ModelError(sentence.format(difference), code=Code.COLUMNS_DIFFER)
 
 
 def describe_difference(expected: Sequence[str], given: Sequence[str]) -> str:
@@ -103,7 +103,7 @@ def _by_position(names: Sequence[str], inputs: Schema, model: str) -> tuple[Colu
         if len(inputs.inputs) != 1:
             raise ModelError(
                 f"{model} takes {len(inputs.inputs)} tensors; one is what a window can be.",
-                code="unsupported_signature",
+                code=Code.UNSUPPORTED_SIGNATURE,
             )
         spec: Any = inputs.inputs[0]
         kinds = [_tensor_kind(spec.type)] * prod(spec.shape[1:])
@@ -113,7 +113,7 @@ def _by_position(names: Sequence[str], inputs: Schema, model: str) -> tuple[Colu
         raise ModelError(
             f"{model} takes {len(kinds)} column(s), but {len(names)} name(s) are given for them. "
             "Name each of the model's columns in model.columns, in the model's order.",
-            code="columns_differ",
+            code=Code.COLUMNS_DIFFER,
         )
     return tuple(Column(name, kind) for name, kind in zip(names, kinds, strict=True))
 

@@ -24,7 +24,7 @@ from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 from pyarrow.lib import ArrowException
 
-from rtscv_mlops.errors import InputError, ServiceError, TrainingDataError
+from rtscv_mlops.errors import Code, InputError, ServiceError, TrainingDataError
 from rtscv_mlops.models.load import Champion
 from rtscv_mlops.models.signature import describe_difference
 from rtscv_mlops.models.trust import file_digest
@@ -47,7 +47,7 @@ def find_label(frame: pd.DataFrame, champion: Champion, what: str) -> str:
             f"{what} does not say which column is the label; besides the model's columns it has "
             f"{', '.join(map(repr, others)) or 'none'}. Name the data and its label in the "
             "monitor's reference:.",
-            code="label_unknown",
+            code=Code.LABEL_UNKNOWN,
         )
     return found[0]
 
@@ -59,7 +59,7 @@ def split_labels(
     if label not in frame.columns:
         raise TrainingDataError(
             f"{what} has no label column {label!r}; it has {', '.join(map(repr, frame.columns))}.",
-            code="label_unknown",
+            code=Code.LABEL_UNKNOWN,
         )
     _check_columns([name for name in frame.columns if name != label], champion, what)
     rows = frame.reset_index(drop=True)
@@ -73,7 +73,7 @@ def _check_columns(names: Sequence[str], champion: Champion, what: str) -> None:
         raise TrainingDataError(
             f"{what} has other columns than the model takes: {difference}. Log the champion again "
             f"with the data it was fitted on. {USE_REFERENCE}",
-            code="columns_differ",
+            code=Code.COLUMNS_DIFFER,
         )
 
 
@@ -101,7 +101,7 @@ def _check_present(labels: pd.Series, what: str) -> None:
         raise TrainingDataError(
             f"{what} has {int(empty.sum())} of {len(labels)} rows without a label. Drop these "
             "rows, or label them.",
-            code="labels_missing",
+            code=Code.LABELS_MISSING,
         )
 
 
@@ -111,19 +111,19 @@ def _check_kind(labels: pd.Series, what: str) -> None:
         raise TrainingDataError(
             f"{what} has labels of several types: {', '.join(sorted(kinds))}, such as "
             f"{_examples(labels, kinds)}. A class must have one name; write all labels alike.",
-            code="labels_mixed",
+            code=Code.LABELS_MIXED,
         )
     if (kind := next(iter(kinds), "text")) not in {"text", "integer", "boolean", "float"}:
         raise TrainingDataError(
             f"{what} has labels of the type {kind}. One text, number or truth value per row is "
             "what can be monitored, not several labels a row.",
-            code="labels_unusable",
+            code=Code.LABELS_UNUSABLE,
         )
     if kind == "float" and not (labels.astype(float) % 1 == 0).all():
         raise TrainingDataError(
             f"{what} has numbers with fractions as labels, so it is a regression. Only classes "
             "can be new.",
-            code="labels_unusable",
+            code=Code.LABELS_UNUSABLE,
         )
 
 
@@ -136,7 +136,7 @@ def _check_written_alike(labels: pd.Series, what: str) -> None:
         raise TrainingDataError(
             f"{what} has whole numbers as text in two ways: {', '.join(twice[:3])}. A class must "
             "have one name; write all labels alike.",
-            code="labels_mixed",
+            code=Code.LABELS_MIXED,
         )
 
 
@@ -164,14 +164,14 @@ def _check_counts(counts: pd.Series, what: str) -> None:
         raise TrainingDataError(
             f"{what} has {len(counts)} class(es). At least two are needed to tell a new one from "
             "what is known.",
-            code="one_class",
+            code=Code.ONE_CLASS,
         )
     single = [repr(label) for label, count in counts.items() if count == 1]
     if single:
         raise TrainingDataError(
             f"{what} has one example only of {', '.join(single)}. Cross-validation needs two; add "
             "examples, or drop the class.",
-            code="too_few_examples",
+            code=Code.TOO_FEW_EXAMPLES,
         )
 
 
@@ -236,7 +236,7 @@ def load_training_data(client: MlflowClient, champion: Champion) -> TrainingData
             f"{champion} has no training data: its run logged no dataset with the context "
             "'training'. Log the model by rtscv_mlops.log_champion, or call mlflow.log_input("
             f"dataset, context='training') on its run. {USE_REFERENCE}",
-            code="training_data_missing",
+            code=Code.TRAINING_DATA_MISSING,
         )
     table = _read_input(client, inputs[TRAINING], champion)
     held_out = inputs.get(EVALUATION)
@@ -301,7 +301,7 @@ def _changed(what: str, how: str) -> TrainingDataError:
     return TrainingDataError(
         f"{what} has changed since it was logged: {how}. Restore the file, or log the champion "
         f"again. {USE_REFERENCE}",
-        code="training_data_changed",
+        code=Code.TRAINING_DATA_CHANGED,
     )
 
 
@@ -333,13 +333,14 @@ def _fetch(client: MlflowClient, dataset: Dataset, folder: Path, what: str) -> P
     except Exception as error:  # each kind of source fails in its own library's way
         if _is_there(client, json.loads(dataset.source).get("uri", "")):
             raise ServiceError(
-                f"{what} is in MLflow, which could not send it: {error}. Try again.", code="mlflow"
+                f"{what} is in MLflow, which could not send it: {error}. Try again.",
+                code=Code.MLFLOW,
             ) from error
         raise TrainingDataError(
             f"{what} cannot be fetched from its source {_short(dataset.source)} "
             f"({dataset.source_type}): {error}. MLflow keeps a dataset's address, not its rows. "
             f"Restore it, or log the champion by rtscv_mlops.log_champion. {USE_REFERENCE}",
-            code="training_data_missing",
+            code=Code.TRAINING_DATA_MISSING,
         ) from error
     if path.is_dir():
         path = _only_file(path, what)
@@ -377,7 +378,7 @@ def _only_file(folder: Path, what: str) -> Path:
         raise TrainingDataError(
             f"{what} is a folder of {len(files)} files; one Parquet or CSV file can be compared "
             f"with its digest. {USE_REFERENCE}",
-            code="training_data_missing",
+            code=Code.TRAINING_DATA_MISSING,
         )
     return files[0]
 
@@ -396,11 +397,11 @@ def _read_table(path: Path, what: str) -> pd.DataFrame:
             )
     except (ValueError, OSError, ArrowException) as error:
         raise TrainingDataError(
-            f"{what} cannot be read: {error}", code="bad_training_data"
+            f"{what} cannot be read: {error}", code=Code.BAD_TRAINING_DATA
         ) from error
     raise TrainingDataError(
         f"{what} is the file {path.name}, neither Parquet nor CSV. {USE_REFERENCE}",
-        code="bad_training_data",
+        code=Code.BAD_TRAINING_DATA,
     )
 
 
@@ -452,12 +453,12 @@ def find_class(text: str, classes: Sequence[Any]) -> Any:
     if len(found) > 1:
         raise InputError(
             f"The class {text!r} could be {name_classes(found)}. Write it exactly as one of them.",
-            code="unknown_class",
+            code=Code.UNKNOWN_CLASS,
         )
     if not found:
         raise InputError(
             f"The model was not taught a class {text!r}. Its classes are {name_classes(classes)}.",
-            code="unknown_class",
+            code=Code.UNKNOWN_CLASS,
         )
     return found[0]
 

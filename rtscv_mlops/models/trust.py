@@ -21,7 +21,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from rtscv_mlops.config.monitor import ModelSettings
-from rtscv_mlops.errors import ModelError, ServiceError
+from rtscv_mlops.errors import Code, ModelError, ServiceError
 from rtscv_mlops.tracking.client import asking, is_absent
 
 NOT_OF_THE_MODEL = {"registered_model_meta"}  # MLflow writes it into what it downloads.
@@ -90,18 +90,18 @@ def fetched(client: MlflowClient, uri: str) -> Iterator[Path]:
             if not _is_missing(error):
                 with asking(f"fetch the files of {uri}"):
                     raise
-            raise ModelError(f"{missing} {_AGAIN}", code="artifacts_missing") from error
+            raise ModelError(f"{missing} {_AGAIN}", code=Code.ARTIFACTS_MISSING) from error
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise ModelError(f"{missing} {_AGAIN}", code="artifacts_missing") from error
+            raise ModelError(f"{missing} {_AGAIN}", code=Code.ARTIFACTS_MISSING) from error
         except OSError as error:
             raise ServiceError(
                 f"The files of {uri} could not be kept in a temporary folder: "
                 f"{error.strerror or type(error).__name__}. Check the disk of this machine, then "
                 "try again.",
-                code="storage",
+                code=Code.STORAGE,
             ) from error
         if not (Path(place) / "MLmodel").is_file():
-            raise ModelError(f"{missing} {_AGAIN}", code="artifacts_missing")
+            raise ModelError(f"{missing} {_AGAIN}", code=Code.ARTIFACTS_MISSING)
         yield Path(place)
 
 
@@ -183,7 +183,7 @@ def check_loadable(file: Path, serialization: str, settings: ModelSettings, mode
         raise ModelError(
             f"{model} is stored by {serialization}, which is not allowed. {PICKLE_RISK} "
             "Or log the model again by rtscv_mlops.log_champion, which stores it by skops.",
-            code="pickle_not_allowed",
+            code=Code.PICKLE_NOT_ALLOWED,
         )
     strangers = _types_of_file(file, model) - known_types(settings.trusted_types)
     if strangers:
@@ -191,7 +191,7 @@ def check_loadable(file: Path, serialization: str, settings: ModelSettings, mode
             f"{model} needs type(s) outside the reviewed list: {', '.join(sorted(strangers))}. "
             "Nothing was loaded. If you know that restoring them runs no harmful code, add them to "
             "model.trusted_types.",
-            code="untrusted_types",
+            code=Code.UNTRUSTED_TYPES,
         )
 
 
@@ -234,7 +234,7 @@ def _types_of_file(file: Path, model: str) -> set[str]:
     except Exception as error:  # a hostile file can fail anywhere in skops' parser
         raise ModelError(
             f"{model} has a file {file.name} that is no skops file: {error}. Log the model again.",
-            code="unreadable_model",
+            code=Code.UNREADABLE_MODEL,
         ) from error
 
 
@@ -255,5 +255,5 @@ def choose_serialization(
     raise ModelError(
         f"{name} cannot be stored safely, since {why}: {', '.join(sorted(strangers))}. Add types "
         "that you have reviewed to trusted_types, or set allow_pickle: true. " + PICKLE_RISK,
-        code="untrusted_types",
+        code=Code.UNTRUSTED_TYPES,
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import ServiceError, WindowError
+from rtscv_mlops.errors import Code, ServiceError, WindowError
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.review.answers import Answer, find_answer, question_id
 from rtscv_mlops.tracking import tags
@@ -22,8 +22,6 @@ from rtscv_mlops.tracking.registry import VersionSummary, challenger, find_alias
 from rtscv_mlops.tracking.runs import RunSummary, find_runs
 from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval
-
-NO_RUN = "no_run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +166,7 @@ def _find_run(client: MlflowClient, monitor: Monitor, run_id: str) -> tuple[RunS
     raise WindowError(
         f"The monitor {monitor.name!r} has no window with the run {run_id!r}: it was deleted, or "
         "belongs to another monitor.",
-        code=NO_RUN,
+        code=Code.NO_RUN,
     )
 
 
@@ -190,6 +188,6 @@ def read_report(monitor: Monitor, run_id: str) -> bytes:
         raise ServiceError(
             f"The report of run {run_id} is not the one that was written with the verdict: "
             "somebody changed the file. Do not decide on it; run the window again.",
-            code="digest_mismatch",
+            code=Code.DIGEST_MISMATCH,
         )
     return page

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rtscv_mlops import metrics
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import ConfigError, NotAssessed, WindowError
+from rtscv_mlops.errors import Code, ConfigError, NotAssessed, WindowError
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.judging.evidence import SCORES
 from rtscv_mlops.judging.judge import MOST_ROWS, SEED
@@ -105,7 +105,7 @@ def _assessed_runs(client: MlflowClient, monitor: Monitor, interval: Interval) -
     assessed = [run for run in runs if is_assessed(run)]
     if not assessed:
         raise NotAssessed(
-            "no_verdict",
+            Code.NO_VERDICT,
             f"Window {interval} has no verdict to score. Run it first: rtscv-mlops run.",
         )
     return assessed
@@ -147,7 +147,7 @@ def _true_labels(monitor: Monitor, window: Window) -> "pd.Series[str]":
         labels = read_labels(monitor.labels, window.keys)
         truth = window.keys.map(labels)
     if truth.notna().sum() == 0:
-        raise NotAssessed("no_labels", f"No label has arrived for window {window.interval} yet.")
+        raise NotAssessed(Code.NO_LABELS, f"No label has arrived for window {window.interval} yet.")
     return truth.reset_index(drop=True)
 
 

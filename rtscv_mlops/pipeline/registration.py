@@ -3,7 +3,7 @@
 import logging
 
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import NotAssessed
+from rtscv_mlops.errors import Code, NotAssessed
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.models.load import find_champion
 from rtscv_mlops.models.save import verify_version
@@ -70,13 +70,13 @@ def _check_champion(monitor: Monitor, client: MlflowClient, compared_with: str) 
         now = str(find_champion(client, monitor.model).version)
     except NotAssessed as error:
         raise NotAssessed(
-            "champion_gone",
+            Code.CHAMPION_GONE,
             f"Version {compared_with}, the champion that this window was compared with, "
             "is gone. Nothing is offered; set a champion and run the window again.",
         ) from error
     if now != compared_with:
         raise NotAssessed(
-            "stale",
+            Code.STALE,
             f"The champion moved from version {compared_with} to {now} while this window "
             "was looked at. Nothing is offered; run the window again to compare with the new one.",
         )

@@ -9,7 +9,7 @@ from hashlib import sha256
 
 from rtscv_mlops.alerts.sending import alert_is_owed, raise_alert
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import InputError, NotAssessed, RtscvError, ServiceError
+from rtscv_mlops.errors import Code, InputError, NotAssessed, RtscvError, ServiceError
 from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
 from rtscv_mlops.judging.judge import Rectification
 from rtscv_mlops.pipeline.registration import register_challenger
@@ -26,7 +26,7 @@ from rtscv_mlops.tracking.record import (
     write_facts,
 )
 from rtscv_mlops.tracking.runs import find_runs
-from rtscv_mlops.tracking.window_run import TAKEN_OVER, WindowRun
+from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def as_failure(error: Exception) -> ServiceError:
     return ServiceError(
         f"This window stopped at an error that was not foreseen: {words or type(error).__name__}. "
         "The log of this try says where. Mend that and run the window again.",
-        code="unexpected",
+        code=Code.UNEXPECTED,
     )
 
 
@@ -132,7 +132,7 @@ def run_window(monitor: Monitor, interval: Interval, tell: Tell = _nobody) -> Ou
         return _alerted(monitor, taken.run, write_unassessed(taken.run, taken.facts, error))
     except Exception as error:
         failure = as_failure(error)
-        if failure.code == TAKEN_OVER and _other_finishes(taken.run):
+        if failure.code == Code.TAKEN_OVER and _other_finishes(taken.run):
             return _read_back(taken)
         with suppress(ServiceError), single_attempt():
             write_unassessed(taken.run, taken.facts, failure)

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import NotAssessed
+from rtscv_mlops.errors import Code, NotAssessed
 from rtscv_mlops.facts import Evidence, WindowFacts
 from rtscv_mlops.judging import reference
 from rtscv_mlops.judging.evidence import of_all_rows, write_rows
@@ -89,7 +89,7 @@ def take_window(monitor: Monitor, interval: Interval, progress: Progress | None 
     client = connect(monitor.model)
     if not interval.is_over:
         raise NotAssessed(
-            "window_open",
+            Code.WINDOW_OPEN,
             f"The window {interval} is not over yet. "
             f"Run it after {interval.end:%Y-%m-%d %H:%M} UTC.",
         )
@@ -110,7 +110,7 @@ def take_window(monitor: Monitor, interval: Interval, progress: Progress | None 
     )
     if window.rows < settings.min_rows:
         raise NotAssessed(
-            "too_few_rows",
+            Code.TOO_FEW_ROWS,
             f"The window {interval} has {counted(window.rows, 'row')}, fewer than the "
             f"{settings.min_rows} that rectify.min_rows asks for. Take longer windows, or lower "
             "it.",

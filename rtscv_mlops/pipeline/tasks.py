@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rtscv_mlops.alerts import sending
 from rtscv_mlops.alerts.channels import Channel
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import InputError, NotAssessed, ServiceError
+from rtscv_mlops.errors import Code, InputError, NotAssessed, ServiceError
 from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
 from rtscv_mlops.pipeline import registration
 from rtscv_mlops.pipeline.run import as_failure, record_failure, record_unassessed, write_unassessed
@@ -106,7 +106,7 @@ def _digest_of_report(run: WindowRun) -> str:
         raise ServiceError(
             f"The run {run.run_id} holds no rows to draw a report from, and has no report. "
             "Clear rectify_window, so that the window is judged again.",
-            code="artifact_missing",
+            code=Code.ARTIFACT_MISSING,
         )
     return digest
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import NotAssessed, ReviewError
+from rtscv_mlops.errors import Code, NotAssessed, ReviewError
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.models.load import load_champion
 from rtscv_mlops.models.trust import model_digest
@@ -82,7 +82,7 @@ def _pick(versions: list[VersionSummary], monitor: Monitor, version: str | None)
     look = " To look at one, say which: --version." if version is None and versions else ""
     raise ReviewError(
         f"{what} of model {monitor.model.name!r}; its challengers are: {known or 'none'}.{look}",
-        code="no_review",
+        code=Code.NO_REVIEW,
     )
 
 
@@ -110,7 +110,7 @@ def review_challenger(
             f"Version {seen.version} of {model!r} is not what was reviewed: the answer is to "
             f"{question!r}, and the question is {question_id(seen)!r} now. Nothing was changed. "
             "Review it again.",
-            code=ReviewStatus.STALE,
+            code=Code.STALE,
         )
     record_decision(
         client,
@@ -265,7 +265,7 @@ def _check_files(client: MlflowClient, model: str, seen: VersionSummary) -> None
             f"The files of version {seen.version} of {model!r} have the digest {now[:12]}, not "
             f"{seen.model_sha256[:12]} as when they were offered: somebody changed them. Do not "
             "use this version; run its window again.",
-            code="digest_mismatch",
+            code=Code.DIGEST_MISMATCH,
         )
 
 
@@ -303,7 +303,7 @@ def approve_as_baseline(monitor: Monitor, interval: Interval) -> str:
     judged = [run for run in runs if run.champion_version == champion.version and is_assessed(run)]
     if not judged:
         raise NotAssessed(
-            "no_verdict",
+            Code.NO_VERDICT,
             f"Window {interval} was not judged with champion {champion.version}, so nobody can "
             "know that it is clean. Run it first: rtscv-mlops run.",
         )

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from rtscv_mlops.errors import ConfigError, WindowError
+from rtscv_mlops.errors import Code, ConfigError, WindowError
 from rtscv_mlops.text import count, listed, shown, suggestions
 from rtscv_mlops.window import Column
 
@@ -71,7 +71,7 @@ def present(fields: Iterable[Field], types: Types, place: str, hint: str = "") -
             f"{place} lacks {count(len(missing), 'column')} that the monitor needs: "
             f"{listed(missing)}.{suggestions(missing, list(types))} It has: {listed(types)}."
             f"{hint} Correct the names in the source or in the monitor.",
-            code="missing_columns",
+            code=Code.MISSING_COLUMNS,
         )
     return [field for field in wanted if field.name in types]
 
@@ -107,7 +107,7 @@ def check_alike(first: Types, other: Types, names: Iterable[str], places: tuple[
         raise WindowError(
             f"{places[1]} does not match {places[0]}, a file of the same source: it "
             f"{'; '.join(differences[:5])}. Write both in the same way, or narrow the path.",
-            code="mixed_schemas",
+            code=Code.MIXED_SCHEMAS,
         )
 
 
@@ -143,7 +143,7 @@ class Reading:
             f"Column {shown(field.name)} of {self.place} should hold {should}, but "
             f"{count(len(bad), 'value')} cannot be read as such, like "
             f"{listed(bad[:3].to_pylist())}. {fix}",
-            code="bad_values",
+            code=Code.BAD_VALUES,
         )
 
 
@@ -205,7 +205,7 @@ def _wrong_type(column: pa.Array, field: Field, reading: Reading) -> WindowError
     return WindowError(
         f"Column {shown(field.name)} of {reading.place} holds {_named(column.type)}, which "
         f"cannot be read as {wanted}. Store it as {wanted}, or leave it out.",
-        code="bad_type",
+        code=Code.BAD_TYPE,
     )
 
 
@@ -440,6 +440,6 @@ def _plain_integers(column: "pd.Series") -> "pd.Series":
             f"Column {shown(column.name)} has missing values and whole numbers that a float "
             f"cannot keep, like {listed(large.tolist(), 3)}. Fill the gaps, or store the column "
             "as text if it holds identifiers.",
-            code="bad_values",
+            code=Code.BAD_VALUES,
         )
     return column.astype("float64")

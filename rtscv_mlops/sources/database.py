@@ -26,7 +26,7 @@ from sqlalchemy.exc import (
 )
 
 from rtscv_mlops.config.inputs import TableSettings
-from rtscv_mlops.errors import ConfigError, ServiceError, WindowError
+from rtscv_mlops.errors import Code, ConfigError, ServiceError, WindowError
 from rtscv_mlops.sources.parquet import batch_rows
 from rtscv_mlops.sources.times import Span, is_written_clearly
 from rtscv_mlops.text import nearest, shown
@@ -142,7 +142,7 @@ def _table(engine: sa.Engine, table: str, name: str) -> Relation:
         hint = f"Did you mean {shown(near)}?" if near else f"It has {len(others)} other tables."
         raise WindowError(
             f"The database has no table {shown(table)}. {hint} Correct `table:`.",
-            code="missing_table",
+            code=Code.MISSING_TABLE,
         ) from error
     # The driver's own values are wanted: SQLAlchemy would refuse ISO text in a DATETIME of SQLite.
     columns = {column.name: str(column.type) for column in found.columns}

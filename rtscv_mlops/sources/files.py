@@ -19,7 +19,7 @@ from fsspec.core import split_protocol
 from fsspec.implementations.local import LocalFileSystem
 
 from rtscv_mlops.config.inputs import TableSettings, resolve_options
-from rtscv_mlops.errors import ConfigError, NotAssessed, RtscvError, ServiceError, WindowError
+from rtscv_mlops.errors import Code, ConfigError, NotAssessed, RtscvError, ServiceError, WindowError
 from rtscv_mlops.text import count, listed
 
 
@@ -37,7 +37,7 @@ class Budget:
             raise WindowError(
                 f"The rows unpack to more than {self.allowed:,} bytes. If that is right, raise "
                 "`max_bytes:`; otherwise look for a damaged or hostile file.",
-                code="size_cap",
+                code=Code.SIZE_CAP,
             )
 
 
@@ -60,7 +60,7 @@ END = 1 << 16
 class BadFile(WindowError):
     """A file that cannot be read at all; `on_bad_file: skip` goes on without it."""
 
-    code = "bad_file"
+    code = Code.BAD_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class File:
             raise ServiceError(
                 f"{self.name.capitalize()} changed while it was read, so its rows are of two "
                 "states. Try again when it is no longer written to.",
-                code="file_changed",
+                code=Code.FILE_CHANGED,
             )
 
 
@@ -109,11 +109,11 @@ def reaching(place: str) -> Iterator[None]:
     except RtscvError:
         raise
     except FileNotFoundError as error:
-        raise NotAssessed("no_input", f"There is nothing at {place}.") from error
+        raise NotAssessed(Code.NO_INPUT, f"There is nothing at {place}.") from error
     except PermissionError as error:
         raise WindowError(
             f"Reading {place} is not allowed. Give the monitor's user or role read access.",
-            code="no_access",
+            code=Code.NO_ACCESS,
         ) from error
     except Exception as error:  # each object store has errors of its own, with no common root
         raise ServiceError(
@@ -137,7 +137,7 @@ def find_files(settings: TableSettings) -> Found:
         if (kind := kinds[name]) is not None
     ]
     if not files:
-        raise NotAssessed("no_input", f"No Parquet or CSV file matches {address}.")
+        raise NotAssessed(Code.NO_INPUT, f"No Parquet or CSV file matches {address}.")
     _check(files, root, address)
     ignored = f"Ignored {count(len(strangers), 'file')}, neither Parquet nor CSV: "
     return Found(tuple(files), (f"{ignored}{listed(strangers, 3)}.",) if strangers else ())
@@ -284,7 +284,7 @@ def _check_inside(files: list[File], root: Path) -> None:
         raise WindowError(
             f"Links below {root} lead out of it: {listed(outside, 3)}. Replace them by the files, "
             "or name their own folder.",
-            code="outside_root",
+            code=Code.OUTSIDE_ROOT,
         )
 
 

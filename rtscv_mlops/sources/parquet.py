@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
-from rtscv_mlops.errors import ServiceError
+from rtscv_mlops.errors import Code, ServiceError
 from rtscv_mlops.sources.columns import family
 from rtscv_mlops.sources.files import BadFile, File, modified, reaching
 
@@ -140,6 +140,6 @@ def _cut_short(file: File) -> BadFile | ServiceError:
         return ServiceError(
             f"{file.path} ends too early and was written to just now: an upload seems to be "
             "running. Try again later.",
-            code="file_changed",
+            code=Code.FILE_CHANGED,
         )
     return BadFile(f"{file.path} is cut short: Parquet's end mark is missing. Write it again.")

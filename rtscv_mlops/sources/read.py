@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rtscv_mlops.config.inputs import LabelSettings, ReferenceSettings, SourceSettings
-from rtscv_mlops.errors import NotAssessed, TrainingDataError, WindowError
+from rtscv_mlops.errors import Code, NotAssessed, TrainingDataError, WindowError
 from rtscv_mlops.sources.columns import FEATURE, KEY, LABEL, ORIGIN, TIME, Field, feature_fields
 from rtscv_mlops.sources.profile import Profile
 from rtscv_mlops.sources.sample import Sketch
@@ -53,7 +53,7 @@ def read_window(
     reader.read()
     sketch = reader.sketch
     if sketch.rows == 0:
-        raise NotAssessed("empty_window", f"The source has no rows in the window {interval}.")
+        raise NotAssessed(Code.EMPTY_WINDOW, f"The source has no rows in the window {interval}.")
     sample = sketch.sample()
     features = features_of(sample, columns, reader)
     return Window(
@@ -152,7 +152,7 @@ def read_reference(settings: ReferenceSettings, columns: Sequence[Column]) -> Re
         reader.read()
     sketch = reader.sketch
     if sketch.rows == 0:
-        raise TrainingDataError("The training data has no rows.", code="training_data_missing")
+        raise TrainingDataError("The training data has no rows.", code=Code.TRAINING_DATA_MISSING)
     _check_digest(settings, sketch.digest())
     sample = sketch.sample()
     with _as_training_data():
@@ -162,7 +162,7 @@ def read_reference(settings: ReferenceSettings, columns: Sequence[Column]) -> Re
         raise TrainingDataError(
             f"Column {shown(settings.label)} gives no label to "
             f"{count(int(labels.isna().sum()), 'training row')}. Label or remove them.",
-            code="labels_missing",
+            code=Code.LABELS_MISSING,
         )
     return Reference(features, labels, sketch.digest(), tuple(reader.findings))
 
@@ -183,7 +183,7 @@ def read_labels(settings: LabelSettings, keys: pd.Series) -> pd.Series:
     reader.read()
     if reader.sketch.rows == 0:
         raise NotAssessed(
-            "no_labels", f"No label has arrived for the {len(wanted):,} rows of the window yet."
+            Code.NO_LABELS, f"No label has arrived for the {len(wanted):,} rows of the window yet."
         )
     found = reader.sketch.sample()
     labels = reader.column(found, LABEL).set_axis(pd.Index(found[KEY], name=settings.key))
@@ -198,7 +198,7 @@ def _one_each(labels: pd.Series, keys: pd.Series) -> pd.Series:
         raise WindowError(
             f"Found more than one label for {count(len(several), 'key')}: {listed(several, 3)}. "
             "Keep one label per key.",
-            code="several_labels",
+            code=Code.SEVERAL_LABELS,
         )
     once = pairs.set_index(key)[labels.name]
     own = pd.Series(keys.unique(), index=pd.Index(keys.unique()).astype(str))
@@ -210,7 +210,7 @@ def _check_digest(settings: ReferenceSettings, digest: str) -> None:
         raise TrainingDataError(
             f"The training data has changed: its digest is {digest}, expected {settings.digest}. "
             "Restore it, or set the new digest in `reference:` if the change was meant.",
-            code="training_data_changed",
+            code=Code.TRAINING_DATA_CHANGED,
         )
 
 
@@ -221,7 +221,7 @@ def _as_training_data() -> Iterator[None]:
         yield
     except NotAssessed as error:
         raise TrainingDataError(
-            f"The training data is missing. {error}", code="training_data_missing"
+            f"The training data is missing. {error}", code=Code.TRAINING_DATA_MISSING
         ) from error
     except WindowError as error:
         raise TrainingDataError(f"The training data cannot be used. {error}") from error

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from rtscv_mlops.config.inputs import TableSettings
-from rtscv_mlops.errors import WindowError
+from rtscv_mlops.errors import Code, WindowError
 from rtscv_mlops.sources.columns import (
     NATURAL,
     TARGETS,
@@ -185,7 +185,7 @@ def _times(piece: Piece, name: str) -> Iterator[pa.Array]:
 
 
 # Errors that say nothing about one file: settings, rights or the whole source are at fault.
-NOT_OF_A_FILE = {"no_timezone", "no_access", "size_cap"}
+NOT_OF_A_FILE = {Code.NO_TIMEZONE, Code.NO_ACCESS, Code.SIZE_CAP}
 
 
 @dataclass(slots=True)

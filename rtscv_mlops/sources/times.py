@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from rtscv_mlops.errors import WindowError
+from rtscv_mlops.errors import Code, WindowError
 from rtscv_mlops.sources.columns import decoded
 from rtscv_mlops.text import count, listed, shown
 from rtscv_mlops.window import Interval
@@ -54,7 +54,7 @@ class Span:
             raise WindowError(
                 f"The timestamps in column {shown(self.column)} of {place} carry no time zone, so "
                 "they name no moment. Set `timezone:` in the monitor's source, such as UTC.",
-                code="no_timezone",
+                code=Code.NO_TIMEZONE,
             )
         return self.zone
 
@@ -119,7 +119,7 @@ def place_rows(column: pa.Array, span: Span, place: str) -> Placed:
             f"Column {shown(span.column)} of {place} has {count(len(local), 'timestamp')} with no "
             f"single moment in {span.zone}, since clocks changed then: "
             f"{listed(_texts(local), 3)}. Write timestamps in UTC or with their offset.",
-            code="unclear_time",
+            code=Code.UNCLEAR_TIME,
         )
     return Placed(
         pc.fill_null(inside[0], False), moments.earliest, column.null_count, moments.offsets
@@ -203,7 +203,7 @@ def _no_moments(examples: pa.Array, span: Span, place: str) -> WindowError:
         f"{count(len(examples), 'value')} of type {examples.type} cannot be read as such, like "
         f"{listed(examples[:3].to_pylist())}. Store timestamps, or text like "
         "2026-01-05T13:00:00+00:00; epoch numbers do not say their unit.",
-        code="bad_timestamp",
+        code=Code.BAD_TIMESTAMP,
     )
 
 

@@ -16,7 +16,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient as MlflowClient
 
 from rtscv_mlops.config.monitor import ModelSettings
-from rtscv_mlops.errors import ConfigError, ServiceError
+from rtscv_mlops.errors import Code, ConfigError, ServiceError
 
 REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED")
 MANNERS = {
@@ -86,31 +86,31 @@ def _in_our_words(what: str, error: Exception) -> ServiceError:
         return ServiceError(
             f"MLflow refused to {what}: {_refusal(error)}. Check the user and the rights "
             "behind MLFLOW_TRACKING_USERNAME or MLFLOW_TRACKING_TOKEN.",
-            code="mlflow_refused",
+            code=Code.MLFLOW_REFUSED,
         )
     if NO_JSON in str(error):
         return ServiceError(
             f"MLflow could not {what}: its address answered with a page where JSON was "
             "expected, such as that of a login or a proxy. Check the address and the login.",
-            code="mlflow",
+            code=Code.MLFLOW,
         )
     address = _address(error, failure)
     if failure is None or not address:
-        return ServiceError(f"MLflow could not {what}: {_without_login(error)}", code="mlflow")
+        return ServiceError(f"MLflow could not {what}: {_without_login(error)}", code=Code.MLFLOW)
     place = urlsplit(address)
     status = _status(failure)
     if status and FILES in place.path:
         return ServiceError(
             f"MLflow's artifact store could not {what}: the server answered {status}. Check the "
             "store's space and rights; the server's log says more.",
-            code="storage",
+            code=Code.STORAGE,
         )
     where = f"{place.hostname}:{place.port}" if place.port else place.hostname
     why = f"answered {status} whenever it was asked" if status else _silence(failure)
     return ServiceError(
         f"MLflow could not {what}: the server at {where} {why}. See that it runs and that the "
         "address is right, then try again.",
-        code="mlflow",
+        code=Code.MLFLOW,
     )
 
 

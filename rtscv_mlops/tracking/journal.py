@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 
-from rtscv_mlops.errors import ReviewError, ServiceError
+from rtscv_mlops.errors import Code, ReviewError, ServiceError
 from rtscv_mlops.outcomes import ReviewStatus
 from rtscv_mlops.tracking.ledger import Ledger
 from rtscv_mlops.tracking.window_run import WindowRun
@@ -110,7 +110,7 @@ def append(ledger: Ledger, propose: Callable[[list[Record]], Entry | None]) -> l
         return records
     raise ServiceError(
         f"{MOST_LOSSES} others were faster to record something about {ledger.model!r}. Try again.",
-        code="busy",
+        code=Code.BUSY,
     )
 
 
@@ -205,7 +205,7 @@ def _parse(number: int, text: str) -> Record:
     except (ValueError, KeyError, TypeError) as error:
         raise ServiceError(
             f"Record {number} of the ledger cannot be read: {error}. Somebody changed it.",
-            code="record_damaged",
+            code=Code.RECORD_DAMAGED,
         ) from error
 
 

@@ -21,7 +21,7 @@ from mlflow.entities import Experiment, LifecycleStage
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from rtscv_mlops.errors import ServiceError
+from rtscv_mlops.errors import Code, ServiceError
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import asking
 
@@ -97,7 +97,7 @@ class Ledger:
         raise ServiceError(
             f"What MLflow held for the {kind} {key} was removed {MOST_TAKES} times. "
             "Find out who removes it.",
-            code="removed",
+            code=Code.REMOVED,
         )
 
     def _held(self, name: str, value: str) -> str:
@@ -134,7 +134,7 @@ def open_ledger(client: MlflowClient, model: str) -> Ledger:
         raise ServiceError(
             f"The MLflow experiment {anchor.name!r} does not name the ledger of {model!r} in its "
             f"tag {tags.LEDGER}, so nothing can be claimed. Rename that experiment.",
-            code="no_ledger",
+            code=Code.NO_LEDGER,
         )
     return Ledger(client, model, anchor.tags[tags.LEDGER], home.experiment_id)
 

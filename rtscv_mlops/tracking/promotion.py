@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from rtscv_mlops.errors import ReviewError, ServiceError
+from rtscv_mlops.errors import Code, ReviewError, ServiceError
 from rtscv_mlops.tracking.client import asking, is_absent
 from rtscv_mlops.tracking.journal import (
     APPROVED,
@@ -103,7 +103,7 @@ def _refuse_second(held: Record, entry: Entry, model: str) -> None:
         STALE: f"is stale: {held.reason} Nothing was changed. Review a newer challenger.",
     }
     decided = f"was {held.kind} by {held.who} at {held.at}, and a decision stands. {held.reason}"
-    code = held.kind if held.kind in why else "decided"
+    code = Code(held.kind) if held.kind in why else Code.DECIDED
     sentence = why.get(held.kind, decided).rstrip()
     raise ReviewError(f"Version {held.version} of {model!r} {sentence}", code=code)
 
@@ -117,7 +117,7 @@ def _check_is_offered(asked: VersionSummary, model: str) -> None:
         raise ReviewError(
             f"Version {asked.version} of {model!r} is not offered for review: it was not verified "
             "yet. Run its window again.",
-            code="not_offered",
+            code=Code.NOT_OFFERED,
         )
 
 
@@ -130,7 +130,7 @@ def _check_digests(asked: VersionSummary, seen: dict[str, str], model: str) -> N
             raise ReviewError(
                 f"The {name} of version {asked.version} of {model!r} is {now or 'not set'}, and "
                 f"not {seen[name] or 'empty'} as reviewed. Review it again.",
-                code="digest_mismatch",
+                code=Code.DIGEST_MISMATCH,
             )
 
 
@@ -138,14 +138,14 @@ def _check_champion(now: str | None, seen: str, asked: VersionSummary, model: st
     if now is None:
         raise ReviewError(
             f"{model!r} has no champion, so nothing can be compared with it. Set the alias.",
-            code="no_champion",
+            code=Code.NO_CHAMPION,
         )
     if not now == seen == asked.champion_version:
         raise ReviewError(
             f"The champion of {model!r} is version {now}; version {asked.version} was built from "
             f"version {asked.champion_version} and reviewed against version {seen}. Nothing was "
             "changed. Review the challenger of the next window.",
-            code="stale",
+            code=Code.STALE,
         )
 
 
@@ -175,7 +175,7 @@ def _not_approved(asked: VersionSummary, model: str) -> ReviewError:
     return ReviewError(
         f"Version {asked.version} of {model!r} was not approved: its review is "
         f"{asked.review or 'not open'}. Approve it first.",
-        code="not_approved",
+        code=Code.NOT_APPROVED,
     )
 
 
@@ -193,7 +193,7 @@ def _was_carried_out(decision: Record, records: list[Record], model: str) -> boo
         raise ReviewError(
             f"Version {decision.version} of {model!r} was promoted at {done[-1].at}, and the "
             f"champion has moved since: {last}. Nothing was changed.{_how_to_undo(last)}",
-            code="stale",
+            code=Code.STALE,
         )
     return True
 
@@ -264,7 +264,7 @@ def _nothing_to_undo(model: str, champion: str | None, last: Record | None) -> R
     return ReviewError(
         f"There is no rollback of {model!r} to undo. {so_far} {now} the champion. Only the last "
         "move can be undone, and only while its version serves. Approve a challenger instead.",
-        code="nothing_to_undo",
+        code=Code.NOTHING_TO_UNDO,
     )
 
 
@@ -277,7 +277,7 @@ def _check_is_there(client: MlflowClient, model: str, version: str) -> None:
         raise ReviewError(
             f"Version {version or 'that served before'} of {model!r} is gone from the registry, so "
             "it cannot serve again. Approve a challenger instead.",
-            code="no_version",
+            code=Code.NO_VERSION,
         ) from error
 
 
@@ -295,7 +295,7 @@ def _nothing_to_restore(model: str, last: Record | None) -> ReviewError:
     return ReviewError(
         f"{model!r} has no previous champion to go back to. {so_far} To serve another version, "
         "approve a challenger, or set the alias in MLflow.",
-        code="nothing_to_restore",
+        code=Code.NOTHING_TO_RESTORE,
     )
 
 
@@ -329,7 +329,7 @@ def _moved(ledger: Ledger, alias: str, records: list[Record]) -> Record:
         raise ReviewError(
             f"The champion of {ledger.model!r} has moved since: {done}. Your own move is in the "
             "record before that one, and was not put back.",
-            code="stale",
+            code=Code.STALE,
         )
     return ours
 
@@ -351,7 +351,7 @@ def _carry_out_last_move(ledger: Ledger, alias: str) -> Record:
         raise ReviewError(
             f"The champion of {ledger.model!r} should be version {move.version} and is {now}: "
             "somebody moved the alias at the same time. Look at who writes to the registry.",
-            code="mismatch",
+            code=Code.MISMATCH,
         )
     ledger.claim(_confirmation(move), move.version)
     return move
@@ -414,7 +414,7 @@ def _readable_records(ledger: Ledger) -> list[Record]:
     try:
         return read_records(ledger)
     except ServiceError as error:
-        if error.code != "record_damaged":
+        if error.code != Code.RECORD_DAMAGED:
             raise
         return []
 

@@ -11,7 +11,7 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from rtscv_mlops.errors import ModelError, ReviewError, ServiceError
+from rtscv_mlops.errors import Code, ModelError, ReviewError, ServiceError
 from rtscv_mlops.outcomes import ReviewStatus
 from rtscv_mlops.text import plain
 from rtscv_mlops.tracking import tags
@@ -196,7 +196,7 @@ def _make(ledger: Ledger, key: str, create: Callable[[], str]) -> str:
     raise ServiceError(
         f"{MOST_RIVALS} others began to register a version of {ledger.model!r} and none finished. "
         "Try again.",
-        code="busy",
+        code=Code.BUSY,
     )
 
 
@@ -355,7 +355,7 @@ def find_version(client: MlflowClient, model: str, version: str) -> VersionSumma
     raise ReviewError(
         f"{model!r} has no challenger of version {version}: it was deleted, is a duplicate, or "
         "was not made by a monitor. List what there is with `rtscv-mlops review list`.",
-        code="no_version",
+        code=Code.NO_VERSION,
     )
 
 
@@ -391,7 +391,7 @@ def read_aliases(client: MlflowClient, model: str) -> dict[str, str]:
 def _no_model(model: str) -> ModelError:
     return ModelError(
         f"MLflow has no registered model {model!r}. Register it, or correct model.name.",
-        code="no_model",
+        code=Code.NO_MODEL,
     )
 
 

@@ -19,7 +19,7 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
-from rtscv_mlops.errors import InputError, ServiceError
+from rtscv_mlops.errors import Code, InputError, ServiceError
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import asking
 from rtscv_mlops.tracking.ledger import NAME_LIMIT, VALUE_LIMIT, repeat, safe_name
@@ -32,7 +32,6 @@ BATCH = 100
 DIGEST_LIMIT = 36
 """Characters that MLflow keeps of a dataset's digest."""
 SCHEMA_LIMIT = 1_000_000
-TAKEN_OVER = "taken_over"
 KINDS = {"i": "long", "u": "long", "f": "double", "b": "boolean", "M": "datetime"}
 
 logger = logging.getLogger(__name__)
@@ -64,7 +63,7 @@ class WindowRun:
             raise ServiceError(
                 f"Another try at this window has taken over its run {self.run_id}, so this one "
                 "stops. Nothing is lost: run the window again to see what the other one found.",
-                code=TAKEN_OVER,
+                code=Code.TAKEN_OVER,
             )
 
     def tags(self) -> dict[str, str]:
@@ -198,7 +197,7 @@ class WindowRun:
             raise ServiceError(
                 f"The run {self.run_id} has no artifact {name!r}: it was removed, or never "
                 "written. Run the window again.",
-                code="artifact_missing",
+                code=Code.ARTIFACT_MISSING,
             )
         with _storing(f"read the artifact {name!r}"):
             return Path(self.client.download_artifacts(self.run_id, name, str(folder)))
@@ -215,7 +214,7 @@ class WindowRun:
             except NotImplementedError as error:
                 raise ServiceError(
                     f"MLflow cannot delete in this artifact store. Delete {place}/{within} there.",
-                    code="cannot_delete",
+                    code=Code.CANNOT_DELETE,
                 ) from error
 
     def finish(self) -> None:
@@ -279,7 +278,7 @@ def _storing(what: str) -> Iterator[None]:
     except OSError as error:
         raise ServiceError(
             f"MLflow's artifact store could not {what}: {error}. Check its space and rights.",
-            code="storage",
+            code=Code.STORAGE,
         ) from error
 
 

@@ -18,7 +18,6 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from rtscv_mlops.airflow.monitors import PREFIX, dag_id_of, monitors_folder
 from rtscv_mlops.airflow.page import data, views
 from rtscv_mlops.airflow.page.data import (
-    NO_DAG_RUN,
     REVIEW_TASK,
     Gatherer,
     GetUserDep,
@@ -29,7 +28,7 @@ from rtscv_mlops.airflow.page.decision import Form, Rights, decide
 from rtscv_mlops.airflow.page.timeline import LONG, window_label
 from rtscv_mlops.config.loading import read_monitors
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import RtscvError
+from rtscv_mlops.errors import Code, RtscvError
 from rtscv_mlops.text import number, percent, plain
 
 PREFIX_OF_PAGES = "/rtscv"
@@ -50,7 +49,7 @@ REPORT_POLICY = (
     "style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 )
 STATIC = {"page.css": "text/css", "page.js": "text/javascript"}
-ABSENT = ("no_run", NO_DAG_RUN, "artifact_missing")
+ABSENT = (Code.NO_RUN, Code.NO_DAG_RUN, Code.ARTIFACT_MISSING)
 
 FOLDER = Path(__file__).parent
 

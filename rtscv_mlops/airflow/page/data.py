@@ -34,7 +34,7 @@ from sqlalchemy.orm import Session
 
 from rtscv_mlops.airflow.monitors import dag_id_of, interval_of
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import RtscvError, ServiceError, WindowError
+from rtscv_mlops.errors import Code, RtscvError, ServiceError, WindowError
 from rtscv_mlops.window import Interval
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 
 REVIEW_TASK = "review_challenger"
-NO_DAG_RUN = "no_dag_run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def find_interval(session: Session, monitor: Monitor, dag_run_id: str) -> Interv
     dag_id = dag_id_of(monitor)
     run = session.scalar(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == dag_run_id))
     if run is None:
-        raise WindowError(f"{dag_id} has no run {dag_run_id!r} in Airflow.", code=NO_DAG_RUN)
+        raise WindowError(f"{dag_id} has no run {dag_run_id!r} in Airflow.", code=Code.NO_DAG_RUN)
     asked = run.conf.get("window") if isinstance(run.conf, Mapping) else None
     window = str(asked) if asked else None
     return interval_of(monitor, window, run.data_interval_start, run.data_interval_end)
@@ -190,7 +189,7 @@ class Gatherer:
                 f"MLflow has not answered about {monitor.model.name!r} within "
                 f"{self._patience:.0f} seconds and is still being asked. Reload in a moment, or "
                 "look whether its server is up.",
-                code="slow",
+                code=Code.SLOW,
             )
         with self._lock:
             self._late.pop(monitor.model_dump_json(), None)
