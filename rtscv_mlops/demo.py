@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.svm import SVC
 
+from rtscv_mlops import text
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import ModelError, NotAssessed
@@ -22,7 +23,7 @@ from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.models.load import find_champion
 from rtscv_mlops.models.register import log_champion
 from rtscv_mlops.pipeline.run import Outcome, run_window
-from rtscv_mlops.text import percent, rate
+from rtscv_mlops.text import percent
 from rtscv_mlops.tracking.client import connect, make_experiment
 from rtscv_mlops.tracking.ledger import experiment_name
 from rtscv_mlops.tracking.record import save_report
@@ -223,7 +224,8 @@ def estimate(facts: WindowFacts) -> str:
     """Write the estimated share of unknowns with its interval."""
     if not facts.detected or facts.unknown_rate_interval is None:
         return "none"
-    return rate(facts.unknown_rate, facts.unknown_rate_interval).removeprefix("about ")
+    limits = facts.unknown_rate_interval
+    return f"{text.estimate(facts.unknown_rate)} ({text.interval(limits)})"
 
 
 def _tell_what_next(

@@ -110,6 +110,7 @@ class Code(StrEnum):
     TRAINING_DATA_MISSING = "training_data_missing"
     UNCLEAR_TIME = "unclear_time"
     UNEXPECTED = "unexpected"
+    UNFINISHED = "unfinished"
     UNKNOWN = "unknown"
     UNKNOWN_CLASS = "unknown_class"
     UNKNOWN_DETECTOR = "unknown_detector"

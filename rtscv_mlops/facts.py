@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from rtscv_mlops.outcomes import Verdict
+
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
-
-NOT_ASSESSED = "not_assessed"
-UNKNOWNS = ("unknowns", "unknowns_and_drift")
-"""Verdicts that claim something new."""
 
 
 class Facts(BaseModel):
@@ -123,7 +121,7 @@ class CanaryFacts(Facts):
 class WindowFacts(Facts):
     """What one window showed.
 
-    `verdict` is one of no_change, drift, unknowns, unknowns_and_drift, or not_assessed:<why>.
+    `verdict` is the value of a `Verdict`, with the reason behind it if it was not assessed.
     Nothing in here depends on when or where it was computed, apart from `timings`.
     """
 
@@ -169,11 +167,11 @@ class WindowFacts(Facts):
 
     @property
     def assessed(self) -> bool:
-        return not self.verdict.startswith(NOT_ASSESSED)
+        return Verdict.of(self.verdict).is_assessed
 
     @property
     def detected(self) -> bool:
-        return self.verdict in UNKNOWNS
+        return Verdict.of(self.verdict).claims_unknowns
 
     def metrics(self) -> dict[str, float]:
         """Return the numbers that MLflow plots over time; what was not assessed has none."""

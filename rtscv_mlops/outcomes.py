@@ -1,20 +1,131 @@
-"""How a window and a review can end: the verdicts and the states of a review."""
+"""How a window and a review can end.
 
+A verdict and a review status own everything that depends on which one it is: label, colours,
+severity, exit code, sentences. Other modules ask them instead of comparing names.
+"""
+
+from dataclasses import dataclass
 from enum import StrEnum
+
+REVIEW_TAG = "rtscv.review"
+REVIEWER_TAG = "rtscv.reviewer"
+REASON_TAG = "rtscv.reason"
+
+
+class Kind(StrEnum):
+    """What the badge of a window looks like, most urgent first; the page has a style for each."""
+
+    UNKNOWNS = "unknowns"
+    UNASSESSED = "unassessed"
+    DRIFT = "drift"
+    RUNNING = "running"
+    QUIET = "quiet"
+
+    @property
+    def sign(self) -> str:
+        return dict(zip(Kind, "!?≈…✓", strict=True))[self]
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictTraits:
+    """What depends on the verdict.
+
+    An alert holds back later alerts of the same or a lower `severity`. `exit_code` is that of
+    `rtscv-mlops run`; `style` is how the console prints the verdict, `colours` are edge, paper and
+    ink of the report's headline.
+    """
+
+    label: str
+    kind: Kind
+    severity: int
+    exit_code: int
+    style: str
+    colours: tuple[str, str, str]
 
 
 class Verdict(StrEnum):
-    """What became of the classes between training and window."""
+    """What a window showed, compared with the training data.
+
+    A recorded verdict is text: one of these values, or `not_assessed:` with the reason.
+    """
 
     NO_CHANGE = "no_change"
     DRIFT = "drift"
     UNKNOWNS = "unknowns"
     UNKNOWNS_AND_DRIFT = "unknowns_and_drift"
+    NOT_ASSESSED = "not_assessed"
+
+    @classmethod
+    def of(cls, recorded: str) -> "Verdict":
+        """Return the verdict of a record; text that is not a verdict was not assessed."""
+        try:
+            return cls(recorded.partition(":")[0])
+        except ValueError:
+            return cls.NOT_ASSESSED
+
+    @classmethod
+    def reason(cls, recorded: str) -> str:
+        """Return why a window was not assessed, as a code; empty if it was."""
+        return "" if cls.of(recorded).is_assessed else recorded.removeprefix(cls.NOT_ASSESSED)[1:]
+
+    def because(self, code: str) -> str:
+        """Return the text to record for this verdict and its reason."""
+        return f"{self}:{code}"
+
+    @property
+    def traits(self) -> VerdictTraits:
+        return _VERDICT_TRAITS[self]
+
+    @property
+    def is_assessed(self) -> bool:
+        return self is not Verdict.NOT_ASSESSED
+
+    @property
+    def is_quiet(self) -> bool:
+        return self is Verdict.NO_CHANGE
+
+    @property
+    def claims_unknowns(self) -> bool:
+        return self.traits.kind is Kind.UNKNOWNS
+
+    @property
+    def claims_drift(self) -> bool:
+        return self in (Verdict.DRIFT, Verdict.UNKNOWNS_AND_DRIFT)
 
 
-REVIEW_TAG = "rtscv.review"
-REVIEWER_TAG = "rtscv.reviewer"
-REASON_TAG = "rtscv.reason"
+_VERDICT_TRAITS = {
+    Verdict.NO_CHANGE: VerdictTraits(
+        *("Nothing new", Kind.QUIET, 0, 0, "green", ("#2e7d32", "#e6f4e7", "#14401a"))
+    ),
+    Verdict.DRIFT: VerdictTraits(
+        *("Drift", Kind.DRIFT, 1, 10, "yellow", ("#ef9a00", "#fff3dc", "#5c3a00"))
+    ),
+    Verdict.UNKNOWNS: VerdictTraits(
+        *("Unknowns", Kind.UNKNOWNS, 2, 11, "bold red", ("#c2185b", "#fce4ec", "#560027"))
+    ),
+    Verdict.UNKNOWNS_AND_DRIFT: VerdictTraits(
+        *("Unknowns and drift", Kind.UNKNOWNS, 2, 11),
+        *("bold red", ("#8e24aa", "#f5e6fa", "#3c0a4c")),
+    ),
+    Verdict.NOT_ASSESSED: VerdictTraits(
+        *("Not assessed", Kind.UNASSESSED, 3, 20),
+        *("bold magenta", ("#616b78", "#e9ecf0", "#2a3039")),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewTraits:
+    """What depends on the status of a review, each after "Version N".
+
+    `summary` says how the review ended and takes `who` and `at`. `refusal` says why a second
+    decision is refused and takes `status`, `who`, `at` and `reason`. `effect` is what a person's
+    answer led to; it is empty if no person answered.
+    """
+
+    summary: str
+    refusal: str = "was {status} by {who} at {at}, and a decision stands. {reason}"
+    effect: str = ""
 
 
 class ReviewStatus(StrEnum):
@@ -27,3 +138,47 @@ class ReviewStatus(StrEnum):
     SUPERSEDED = "superseded"
     EXPIRED = "expired"
     STALE = "stale"
+
+    @property
+    def traits(self) -> ReviewTraits:
+        return _REVIEW_TRAITS[self]
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether a person answered."""
+        return bool(self.traits.effect)
+
+    @property
+    def is_final(self) -> bool:
+        return self is not ReviewStatus.PENDING
+
+    @classmethod
+    def explain(cls, kind: str, reason: str) -> str:
+        """Return the reason of a record of this kind as people read it."""
+        return f"by version {reason}" if kind == cls.SUPERSEDED else reason
+
+
+_REVIEW_TRAITS = {
+    ReviewStatus.PENDING: ReviewTraits("waits for review."),
+    ReviewStatus.APPROVED: ReviewTraits(
+        "was approved by {who} on {at}.", effect="is the champion now."
+    ),
+    ReviewStatus.REJECTED: ReviewTraits(
+        "was rejected by {who} on {at}.", effect="is rejected; the champion stays."
+    ),
+    ReviewStatus.BLOCKED: ReviewTraits(
+        "is blocked and cannot be approved.", "is blocked: {reason}"
+    ),
+    ReviewStatus.SUPERSEDED: ReviewTraits(
+        "was superseded by a newer challenger.",
+        "was superseded by version {reason} at {at}. Review that one.",
+    ),
+    ReviewStatus.EXPIRED: ReviewTraits(
+        "was not reviewed in time, so it was not promoted.",
+        "was not reviewed in time: {reason} Wait for the next window's challenger.",
+    ),
+    ReviewStatus.STALE: ReviewTraits(
+        "is stale: the champion has moved since it was compared.",
+        "is stale: {reason} Nothing was changed. Review a newer challenger.",
+    ),
+}

@@ -1,60 +1,33 @@
-"""How names and values of strangers' data are shown in messages: short, quoted, few.
+"""Numbers and untrusted text, as people read them.
 
-Knows text; knows nothing of tables.
+Every page, message and table writes numbers with these functions, so a number looks the same
+wherever it appears. Labels, column names and addresses come from outside: a function here makes
+them safe for the place where they are shown.
 """
 
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from math import isfinite
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isfinite, isnan
+from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from rtscv_mlops.errors import RtscvError
-from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
+from rtscv_mlops.facts import WindowFacts
+from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.window import Interval
 
 LONGEST = 60
 MOST = 5
 
-
-def shown(value: object) -> str:
-    """Quote a name or value so that neither its length nor its characters can do harm."""
-    text = repr(value)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-
-
-def listed(values: Iterable[object], most: int = MOST) -> str:
-    """Quote the first few values, and say how many more there are."""
-    every = list(values)
-    head = ", ".join(shown(value) for value in every[:most])
-    return f"{head} and {len(every) - most} more" if len(every) > most else head
-
-
-def count(number: int, noun: str) -> str:
-    """Say `1 row` or `2,000 rows`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def nearest(name: str, names: Sequence[str]) -> str | None:
-    """Find the name that was most likely meant: other case, blanks, or a few letters off."""
-    folded = {other.strip().casefold(): other for other in names}
-    if name.strip().casefold() in folded:
-        return folded[name.strip().casefold()]
-    close = difflib.get_close_matches(name, names, n=1)
-    return close[0] if close else None
-
-
-def suggestions(missing: Iterable[str], names: Sequence[str]) -> str:
-    """Say which present names look like the missing ones, or nothing."""
-    pairs = [(name, nearest(name, names)) for name in missing]
-    likely = [f"{shown(near)} looks like {shown(name)}" for name, near in pairs if near]
-    return f" {'; '.join(likely[:MOST])}." if likely else ""
-
-
 NOT_KNOWN = "not known"
+DASH = "\u2014"
+"""A missing number in the cell of a table."""
+
 NO_TEXT = "(no text)"
-SMALLEST_P_VALUE = 0.0001
+SMALLEST = 0.0001
+"""P-values and distances below this are not written out: their size says nothing more."""
 
 # Entities, since MLflow's renderer takes a backslash before few characters only, and decodes
 # entities after it has looked for markup. The underscore stays readable: column names are full
@@ -64,79 +37,148 @@ ESCAPES = ENTITIES | {"_": r"\_"}
 # Other renderers look for bare addresses in the decoded text; a zero-width space breaks those.
 ADDRESS = re.compile(r"(?<=/)(?=/)|(?<=www)(?=\.)|(?=@)", re.IGNORECASE)
 ZERO_WIDTH_SPACE = "\u200b"
+PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
+LOOKALIKES = str.maketrans({"<": "\u2039", ">": "\u203a"})
+
 # A path, also of Windows, or an address in a store of artifacts.
-PLACE = re.compile(r"/|[A-Za-z]:[\\/]|(?!https?:)[a-z][a-z0-9+.-]*://")
-PASSWORD = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
+PATH = re.compile(r"/|[A-Za-z]:[\\/]|(?!https?:)[a-z][a-z0-9+.-]*://")
+# User, password or token before the host (a password may hold an @), or a parameter.
+LOGIN = re.compile(r"(?<=://)[^/\s]*@|(?<=password=)[^\s&]+", re.IGNORECASE)
 
 
-def percent(share: float | None) -> str:
-    """Write a share, such as 7 %; tiny and nearly whole ones never become 0 % or 100 %."""
+def percent(share: float | None, missing: str = NOT_KNOWN) -> str:
+    """Return a measured share, such as `7.5 %` or `42 %`.
+
+    One decimal below 10 % and above 90 %, where it matters. A share that is not quite 0 or 1 is
+    never written as 0 % or 100 %.
+    """
     if share is None or not isfinite(share):
-        return NOT_KNOWN
-    if share in (0, 1):
-        return f"{share:.0%}".replace("%", " %")
-    if share < 0.001:
+        return missing
+    if 0 < share < 0.001:
         return "< 0.1 %"
     if 0.999 < share < 1:
         return "> 99.9 %"
-    return f"{_percent_number(share)} %"
+    digits = 1 if share < 0.1 or share > 0.9 else 0
+    return f"{100 * share:.{digits}f}".removesuffix(".0") + " %"
 
 
-def _percent_number(share: float) -> str:
+def estimate(share: float | None, missing: str = NOT_KNOWN) -> str:
+    """Return an estimated share in whole percent, such as `7 %`: its interval is wider anyway."""
+    if share is None or not isfinite(share):
+        return missing
+    if 0 < share < 0.001 or 0.999 < share < 1:
+        return percent(share)
+    return f"{_whole_percent(share)} %"
+
+
+def interval(limits: tuple[float, float]) -> str:
+    """Return the interval of an estimated share, such as `4-10 %`."""
+    low, high = limits
+    return f"{_whole_percent(low)}-{_whole_percent(high)} %"
+
+
+def _whole_percent(share: float) -> str:
     fine = 0 < share < 0.0095 or 0.9905 < share < 1
     return f"{100 * share:.1f}" if fine else f"{100 * share:.0f}"
 
 
-def rate(share: float | None, interval: tuple[float, float] | None = None) -> str:
-    """Write an estimated share, such as `about 7 % (4-10 %)`."""
+def rate(share: float | None, limits: tuple[float, float] | None = None) -> str:
+    """Return an estimated share with its interval, such as `about 7 % (4-10 %)`."""
     if share is None or not isfinite(share):
         return NOT_KNOWN
-    if interval is None:
-        return f"about {percent(share)}"
-    low, high = (_percent_number(limit) for limit in interval)
-    return f"about {percent(share)} ({low}-{high} %)"
+    return f"about {estimate(share)}" + (f" ({interval(limits)})" if limits else "")
 
 
 def probability(p_value: float | None) -> str:
-    """Write a p-value, such as `p = 0.03` or `p < 0.0001`."""
+    """Return a p-value, such as `p = 0.03` or `p < 0.0001`."""
     if p_value is None or not isfinite(p_value):
         return f"p {NOT_KNOWN}"
-    return f"p < {SMALLEST_P_VALUE}" if p_value < SMALLEST_P_VALUE else f"p = {p_value:.2g}"
+    return f"p < {SMALLEST}" if p_value < SMALLEST else f"p = {p_value:.2g}"
 
 
-def number(value: float | None) -> str:
-    """Write a number in three digits."""
-    return NOT_KNOWN if value is None or not isfinite(value) else f"{value:.3g}"
+def number(value: float | None, missing: str = NOT_KNOWN) -> str:
+    """Return a number with three digits."""
+    if value is None or not isfinite(value):
+        return missing
+    return f"< {SMALLEST}" if 0 < value < SMALLEST else f"{value:.3g}"
+
+
+def quantity(value: Any) -> str:
+    """Return the cell of a table: whole numbers with separators, others with three digits."""
+    if value is None or (isinstance(value, float) and isnan(value)):
+        return DASH
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return caption(value, 40)
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:.3g}"
+
+
+def multiple(factor: float) -> str:
+    """Return a multiple, such as `2.5x`."""
+    return f"{factor:.1f}x" if factor < 100 else "over 100x"
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """Write a count with its noun, such as `1 row` or `1,200 rows`."""
+    """Return a count with its noun, such as `1 row` or `1,200 rows`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+count = counted  # for sources, until they call it by its name
+
+
 def window_name(facts: WindowFacts) -> str:
-    """Write when the window was; a window of no length has a name too."""
+    """Return when the window was, also if its interval is not valid."""
     try:
         return str(Interval(facts.window_start, facts.window_end))
     except RtscvError:
         return f"{facts.window_start:%Y-%m-%d %H:%M} to {facts.window_end:%Y-%m-%d %H:%M}"
 
 
-def verdict_words(verdict: str) -> str:
-    """Write a verdict so that what was not assessed cannot be taken for health."""
-    if not verdict.startswith(NOT_ASSESSED):
+def verdict_text(verdict: str) -> str:
+    """Return a recorded verdict; a window that was not assessed cannot be taken for a quiet one."""
+    if Verdict.of(verdict).is_assessed:
         return plain(verdict)
-    return f"NOT ASSESSED ({plain(verdict.removeprefix(NOT_ASSESSED).lstrip(':')) or NOT_KNOWN})"
+    return f"NOT ASSESSED ({plain(Verdict.reason(verdict)) or NOT_KNOWN})"
 
 
-def plain(text: str, width: int = 80) -> str:
-    """Return text on one line, without control or invisible characters, shortened to `width`.
+def shown(value: object) -> str:
+    """Return a name or value in quotes, shortened, with special characters escaped."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
-    The console's own markup is not touched: print the result as plain text there.
+
+def listed(values: Iterable[object], most: int = MOST) -> str:
+    """Return the first few values in quotes, and how many more there are."""
+    every = list(values)
+    head = ", ".join(shown(value) for value in every[:most])
+    return f"{head} and {len(every) - most} more" if len(every) > most else head
+
+
+def nearest(name: str, names: Sequence[str]) -> str | None:
+    """Return the name that was most likely meant: other case, blanks, or a few letters off."""
+    folded = {other.strip().casefold(): other for other in names}
+    if name.strip().casefold() in folded:
+        return folded[name.strip().casefold()]
+    close = difflib.get_close_matches(name, names, n=1)
+    return close[0] if close else None
+
+
+def suggestions(missing: Iterable[str], names: Sequence[str]) -> str:
+    """Return a sentence on which present names look like the missing ones, or nothing."""
+    pairs = [(name, nearest(name, names)) for name in missing]
+    likely = [f"{shown(near)} looks like {shown(name)}" for name, near in pairs if near]
+    return f" {'; '.join(likely[:MOST])}." if likely else ""
+
+
+def plain(text: object, width: int = 80) -> str:
+    """Return one line without control or invisible characters, shortened to `width`.
+
+    Markup of the console, of HTML or of Markdown is not touched.
     """
     # No more than the start is read: a label may be a whole file.
-    shown = "".join(_visible(character) for character in text[: 20 * width])
-    line = " ".join(shown.split())
+    visible = "".join(_visible(character) for character in str(text)[: 20 * width])
+    line = " ".join(visible.split())
     return line if len(line) <= width else line[: width - 1].rstrip() + "…"
 
 
@@ -147,12 +189,42 @@ def _visible(character: str) -> str:
     return "" if category in ("Cc", "Cf", "Cs") else character
 
 
-def markdown(text: str, width: int = 80) -> str:
-    """Return text as Markdown that shows exactly it: no link, markup, table cell or template.
+def printable(text: str) -> str:
+    """Return text without the control characters that steer a terminal; lines and tabs stay."""
+    return "".join(sign for sign in text if sign in "\n\t" or unicodedata.category(sign) != "Cc")
 
-    `width` bounds what is written, escapes included, so that hostile text cannot push the rest of
-    a page over its limit. Do not begin a line with it: signs that mean something only there, such
-    as dashes, are left as they are.
+
+def inert(value: Any) -> Any:
+    """Return plain data in which < and > are look-alikes, in every text, keys included.
+
+    Evidently writes its data into a script block without escaping the closing tag, and Plotly
+    reads tags in labels: a text without these two signs can neither end nor open one.
+    """
+    if isinstance(value, str):
+        return value.translate(LOOKALIKES)
+    if isinstance(value, Mapping):
+        return {inert(key): inert(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [inert(item) for item in value]
+    return value
+
+
+def caption(value: object, width: int = LONGEST) -> str:
+    """Return one short line for a chart, a table or a heading of the report, without tags."""
+    return inert(plain(value, width)) or "(blank)"
+
+
+def inert_line(text: str, width: int = 80) -> str:
+    """Return one line in which neither a mail reader nor a chat finds a tag or an address."""
+    return str(inert(plain(text, width))).replace("://", ": //")
+
+
+def markdown(text: str, width: int = 80) -> str:
+    """Return Markdown for MLflow and Airflow that shows exactly this text.
+
+    No link, markup, table cell or template comes out of it. `width` bounds what is written,
+    escapes included, so that hostile text cannot push the rest of a page over its limit. Do not
+    begin a line with it: signs that mean something only there, such as dashes, stay as they are.
     """
     line = ADDRESS.sub(ZERO_WIDTH_SPACE, plain(text, width) or NO_TEXT)
     return "".join(_fitting((ESCAPES.get(sign, sign) for sign in line), width - 1))
@@ -167,6 +239,16 @@ def _fitting(pieces: Iterator[str], width: int) -> Iterator[str]:
         yield piece
 
 
+def commonmark(value: object, width: int = 400) -> str:
+    """Return Markdown for the report, whose renderer takes a backslash before any punctuation."""
+    return PUNCTUATION.sub(r"\\\1", caption(value, width))
+
+
+def redact(text: object, mark: str = "") -> str:
+    """Return text without user, password and token of the addresses in it."""
+    return LOGIN.sub(mark, str(text))
+
+
 def safe_link(address: str) -> str:
     """Return a web address without user, password, or signs that Markdown reads; else nothing."""
     try:
@@ -179,12 +261,12 @@ def safe_link(address: str) -> str:
     return quote(urlunsplit(parts), safe="/:?#@&=+,;%~.-_")
 
 
-def safe_place(address: str) -> str:
-    """Return a path, or a store's address without user and password, for code; else nothing."""
-    place = PASSWORD.sub("", plain(address, 2_000))
-    return place if PLACE.match(place) and "`" not in place else ""
+def safe_path(address: str) -> str:
+    """Return a path, or a store's address without its login, for code; else nothing."""
+    path = redact(plain(address, 2_000))
+    return path if PATH.match(path) and "`" not in path else ""
 
 
 def shell_word(text: str, otherwise: str) -> str:
-    """Return text that is safe in a shell, since somebody will paste it there."""
+    """Return text that is safe to paste into a shell."""
     return re.sub(r"[^A-Za-z0-9._-]", "", text).lstrip("-")[:100] or otherwise

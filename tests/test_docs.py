@@ -17,7 +17,7 @@ import yaml
 
 from rtscv_mlops import RTSCVClassifier, demo
 from rtscv_mlops.airflow.placement import CONTAINER
-from rtscv_mlops.cli.commands import EXIT_CODES, app
+from rtscv_mlops.cli.commands import app
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.estimator.clusters import Cluster
@@ -95,7 +95,7 @@ def test_the_readme_commands_run(tmp_path, monkeypatch):
     assert [command.split()[1] for command in commands] == [
         *("check", "run", "review", "review", "rollback")
     ]
-    assert ends == [0, EXIT_CODES["unknowns"], 0, 0, 0]
+    assert ends == [0, Verdict.UNKNOWNS.traits.exit_code, 0, 0, 0]
 
 
 def run_command(line, folder):
@@ -212,7 +212,7 @@ def test_the_readme_quotes_the_measured_cost():
 
 def test_every_exit_code_is_named():
     """The table of verdicts has the exit codes of `run`."""
-    for verdict, code in EXIT_CODES.items():
+    for verdict, code in ((each, each.traits.exit_code) for each in Verdict):
         assert re.search(rf"^\| `{verdict}\b.* \| {code} \|$", README, flags=re.MULTILINE)
 
 
@@ -230,7 +230,13 @@ def test_every_parameter_is_in_the_table(parameter):
     assert f"| `{parameter.name}` | {default}|" in ESTIMATOR
 
 
-@pytest.mark.parametrize("word", [*Verdict, *(field.name for field in fields(Assessment))])
+@pytest.mark.parametrize(
+    "word",
+    [
+        *(each for each in Verdict if each.is_assessed),
+        *(field.name for field in fields(Assessment)),
+    ],
+)
 def test_every_fact_is_explained(word):
     """Each verdict and each field of the assessment begins a row of a table."""
     assert f"\n| `{word}` | " in ESTIMATOR

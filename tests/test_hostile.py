@@ -27,9 +27,8 @@ from rtscv_mlops.facts import ColumnDrift, DriftFacts
 from rtscv_mlops.operations.check import Check
 from rtscv_mlops.pipeline.run import Outcome
 from rtscv_mlops.report.page import write_page
-from rtscv_mlops.report.wording import plain
 from rtscv_mlops.review.question import ask, describe, one_line
-from rtscv_mlops.text import markdown
+from rtscv_mlops.text import caption, markdown
 from rtscv_mlops.text import plain as one_plain_line
 from tests.hostile import (
     CORPUS,
@@ -108,7 +107,7 @@ def test_a_report_runs_none_of_it(browser, tmp_path, trials, first):
     assert seen.calls == []
     assert seen.requests == ["http://origin.example/"]
     assert seen.complaints == []
-    assert [one for one in strings if text.count(plain(one)[:20]) < 4] == []
+    assert [one for one in strings if text.count(caption(one)[:20]) < 4] == []
     assert "How this was obtained" in text
     trials(strings, LISTS)
 
@@ -209,8 +208,8 @@ def test_jinja_finds_nothing_in_markdown(trials, kind):
 OPERATORS = """
 import json, sys
 from pathlib import Path
-from rtscv_mlops.airflow.dag_factory import build_dag
-from rtscv_mlops.config import load_monitor
+from rtscv_mlops.airflow.dags import build_dag
+from rtscv_mlops.config.loading import load_monitor
 path = Path(sys.argv[1])
 tasks = build_dag(load_monitor(path), path).tasks
 fields = {f"{task.task_id}.{name}": str(getattr(task, name, "")) for task in tasks

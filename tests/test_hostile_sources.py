@@ -209,9 +209,9 @@ READ_BOMB = """
 import resource, sys
 limit = {limit} * 1024 * 1024
 resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-from rtscv_mlops.config import SourceSettings
+from rtscv_mlops.config.inputs import SourceSettings
 from rtscv_mlops.errors import WindowError
-from rtscv_mlops.sources import read_window
+from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.window import Column, Interval
 columns = [Column("amount", "float"), Column("country", "text")]
 for name in sys.argv[1:]:

@@ -299,7 +299,7 @@ def test_reading_a_model_s_types_loads_no_tensor_library():
     """What skops trusts is unchanged, and costs no import of libraries that are only beside it."""
     program = """
 import sys
-from rtscv_mlops.registry.trust import _skops
+from rtscv_mlops.models.trust import _skops
 _skops()
 from skops.io._trusted_types import SKLEARN_ESTIMATOR_TYPE_NAMES as names
 print(len(names), *({"torch", "dask", "cupy"} & set(sys.modules)))

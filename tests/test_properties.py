@@ -27,8 +27,18 @@ from rtscv_mlops.judging.blocking import blocked_because
 from rtscv_mlops.metrics import auroc, fpr_at_tpr, open_set_scores
 from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.pipeline.stages import window_key
-from rtscv_mlops.report import wording as report_text
-from rtscv_mlops.text import LONGEST, listed, markdown, percent, plain, safe_link, shown
+from rtscv_mlops.text import (
+    LONGEST,
+    caption,
+    commonmark,
+    inert,
+    listed,
+    markdown,
+    percent,
+    plain,
+    safe_link,
+    shown,
+)
 from rtscv_mlops.tracking.journal import shortened
 from rtscv_mlops.tracking.ledger import experiment_name, safe_name
 from rtscv_mlops.tracking.window_run import artifact_path, entry_name
@@ -119,13 +129,11 @@ def test_descriptions_show_text_as_text(text):
 @given(TEXTS)
 def test_reports_show_text_as_text(text):
     """The same in the report, whose pages also pass through a script block and a plot."""
-    shown_text = report_text.markdown(text, 10_000)
+    shown_text = commonmark(text, 10_000)
     (block,) = [token for token in MARKDOWN.parse(f"x {shown_text}") if token.children]
 
     assert {token.type for token in block.children} <= {"text", "text_special"}
-    assert (
-        "".join(each.content for each in block.children) == f"x {report_text.plain(text, 10_000)}"
-    )
+    assert "".join(each.content for each in block.children) == f"x {caption(text, 10_000)}"
 
 
 @tried()
@@ -134,7 +142,7 @@ def test_reports_show_text_as_text(text):
 )
 def test_no_data_ends_a_script(data):
     """Made inert, no text at any depth, key or value, holds a sign that opens or ends a tag."""
-    written = json.dumps(report_text.inert(data), ensure_ascii=False)
+    written = json.dumps(inert(data), ensure_ascii=False)
 
     assert not set("<>") & set(written)
     assert written.count('"') == json.dumps(data, ensure_ascii=False).count('"')
@@ -199,7 +207,6 @@ def test_examples_in_sentences_are_short(values):
 def test_no_share_is_rounded_to_none_or_all(share):
     """Something is never written as nothing, nor nearly all as all."""
     assert percent(share) not in ("0 %", "100 %")
-    assert report_text.percent(share) != "0 %"
 
 
 # Settings

@@ -15,16 +15,7 @@ from rtscv_mlops.facts import ColumnDrift, DriftFacts, Evidence
 from rtscv_mlops.report.drift import compare_columns, strength
 from rtscv_mlops.report.figures import draw_strengths
 from rtscv_mlops.report.page import write_page
-from rtscv_mlops.report.wording import (
-    inert,
-    markdown,
-    percent,
-    percent_range,
-    plain,
-    quantity,
-    score,
-    unique,
-)
+from rtscv_mlops.text import caption, commonmark, estimate, interval
 from tests.report_example import example, not_assessed
 
 ROWS = 300
@@ -258,8 +249,8 @@ def test_the_page_says_what_the_facts_say(digits, tmp_path):
 
     _, data = page_of(tmp_path / "r.html", facts, evidence)
 
-    rate, interval = percent(facts.unknown_rate), percent_range(facts.unknown_rate_interval)
-    for text in (rate, f"unknown ({interval})", "p \\u2039 0.0001", f"{facts.rows:,}", "12,480"):
+    share, limits = estimate(facts.unknown_rate), interval(facts.unknown_rate_interval)
+    for text in (share, f"unknown ({limits})", "p \\u2039 0.0001", f"{facts.rows:,}", "12,480"):
         assert text in data
     recalls = "Recall by class, largest loss first"
     for title in ("Group 1", "What tells them apart", recalls, "How this was obtained"):
@@ -388,7 +379,7 @@ def test_no_text_from_data_keeps_its_markup(tmp_path):
 
     assert "<" not in data
     assert "<script>alert" not in page
-    assert "‹/script›" in plain(hostile)  # noqa: RUF001
+    assert "‹/script›" in caption(hostile)  # noqa: RUF001
 
 
 def test_a_page_may_ask_for_nothing(tmp_path):
@@ -414,43 +405,7 @@ def test_a_window_may_last_an_hour(tmp_path):
 
     _, data = page_of(tmp_path / "r.html", facts)
 
-    assert markdown("2026-01-12 00:00 to 2026-01-12 01:00 UTC").replace("\\", "\\\\") in data
-
-
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [(None, "—"), (0, "0 %"), (0.0004, "below 0.1 %"), (0.043, "4.3 %"), (0.43, "43 %"),
-     (0.987, "98.7 %"), (1, "100 %"), (float("nan"), "—")],
-)  # fmt: skip
-def test_shares_are_written_for_people(share, text):
-    """Digits where they matter, near nothing and near everything."""
-    assert percent(share) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "—"), (3.0, "3"), (12480, "12,480"), (0.123456, "0.123"), (True, "True"),
-     (float("inf"), "inf"), ("a" * 100, "a" * 39 + "…"), (float("nan"), "—")],
-)  # fmt: skip
-def test_cells_are_short(value, text):
-    """No float noise and no endless text in a table."""
-    assert quantity(value) == text
-
-
-def test_words_stay_words():
-    """Markup, Markdown, control signs and marks that turn text round do nothing."""
-    assert inert({"<b>": ["</b>", 1]}) == {"‹b›": ["‹/b›", 1]}  # noqa: RUF001
-    assert plain("a\u202eb\x00c\nd\ud800") == "a b c d"
-    assert plain("   ") == "(blank)"
-    assert markdown("*a* [b](c) `d`") == r"\*a\* \[b\]\(c\) \`d\`"
-    assert unique(["a", "b", "a"]) == ["a (1)", "b", "a (2)"]
-    assert [score(value) for value in (0.0123, 0.4876, 1e-9, 0.0)] == [
-        "0.0123",
-        "0.488",
-        "< 0.0001",
-        "0",
-    ]
-    assert percent_range(None) == "—"
+    assert commonmark("2026-01-12 00:00 to 2026-01-12 01:00 UTC").replace("\\", "\\\\") in data
 
 
 @pytest.mark.parametrize("n_rows", [50, 200, 500])

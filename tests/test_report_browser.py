@@ -6,7 +6,7 @@ import pytest
 
 from rtscv_mlops.config.monitor import DriftSettings
 from rtscv_mlops.report.page import write_page
-from rtscv_mlops.report.wording import plain
+from rtscv_mlops.text import caption
 from tests.hostile import hostile
 from tests.report_example import example, not_assessed
 
@@ -121,7 +121,7 @@ def check_stays_text(browser, payloads, path):
     assert seen.ran is None
     assert seen.requests == [path.as_uri()]
     assert seen.complaints == []
-    assert [name for name in payloads if seen.text.count(plain(name)[:20]) < 4] == []
+    assert [name for name in payloads if seen.text.count(caption(name)[:20]) < 4] == []
     assert seen.plots == 5
     assert "How this was obtained" in seen.text
 

@@ -22,7 +22,7 @@ from rtscv_mlops.facts import (
 from rtscv_mlops.judging.blocking import blocked_because, too_few_because
 from rtscv_mlops.outcomes import ReviewStatus
 from rtscv_mlops.review.question import DESCRIPTION_LIMIT, describe, one_line, with_file
-from rtscv_mlops.text import markdown, percent, plain, probability, rate, safe_link
+from rtscv_mlops.text import markdown, plain, probability, rate, safe_link
 
 LINKS = {"run": "http://localhost:5000/#/experiments/1/runs/a_b", "report": "https://x.example/r"}
 
@@ -130,26 +130,6 @@ def page(markdown):
 def shape(markdown):
     """The structure of a page without its words."""
     return [token.type for token in page(markdown) if token.type not in ("text", "softbreak")]
-
-
-@pytest.mark.parametrize(
-    ("share", "words"),
-    [
-        (0.07, "7 %"),
-        (0.0734, "7 %"),
-        (0.0041, "0.4 %"),
-        (0.00003, "< 0.1 %"),
-        (0.0, "0 %"),
-        (1.0, "100 %"),
-        (0.9999, "> 99.9 %"),
-        (0.996, "99.6 %"),
-        (None, "not known"),
-        (float("nan"), "not known"),
-    ],
-)
-def test_shares_are_written_for_people(share, words):
-    """A share is whole per cent where that is enough, and never rounded to nothing or to all."""
-    assert percent(share) == words
 
 
 @pytest.mark.parametrize(

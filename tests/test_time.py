@@ -51,8 +51,8 @@ import pendulum
 from airflow.serialization.encoders import coerce_to_core_timetable
 from airflow.timetables import interval as module
 from airflow.timetables.base import TimeRestriction
-from rtscv_mlops.airflow.dag_factory import build_dag
-from rtscv_mlops.config import load_monitor
+from rtscv_mlops.airflow.dags import build_dag
+from rtscv_mlops.config.loading import load_monitor
 
 def windows(timetable, start, stop, catchup):
     # The scheduler asks for the next run as soon as it has made one.

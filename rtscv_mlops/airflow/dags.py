@@ -38,11 +38,12 @@ from rtscv_mlops.airflow.monitors import (
     monitors_folder,
 )
 from rtscv_mlops.airflow.placement import placement
-from rtscv_mlops.airflow.review_operator import STALE, ReviewOperator
+from rtscv_mlops.airflow.review_operator import ReviewOperator
 from rtscv_mlops.config.loading import load_monitor, monitor_files, read_monitors
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.config.scheduling import AirflowSettings
 from rtscv_mlops.errors import Code, ConfigError, NotAssessed, ReviewError, RtscvError
+from rtscv_mlops.outcomes import ReviewStatus
 from rtscv_mlops.process import prepare_process
 
 
@@ -279,7 +280,7 @@ def _promote_challenger(monitor: Monitor) -> Any:
     def promote_challenger(ti: Any = None, outlet_events: Any = None) -> str:
         """Make the approved version the champion, if nothing has moved since it was approved."""
         version, status = _reviewed(ti)
-        if status != "approved":
+        if status != ReviewStatus.APPROVED:
             raise AirflowSkipException(f"Version {version} is {status}; the champion stays.")
         from rtscv_mlops.review.answers import promote_challenger
 
@@ -289,7 +290,7 @@ def _promote_challenger(monitor: Monitor) -> Any:
         except ReviewError as error:
             if error.code != Code.STALE:
                 raise AirflowFailException(str(error)) from error
-            ti.xcom_push(key=STATUS, value=STALE)
+            ti.xcom_push(key=STATUS, value=ReviewStatus.STALE.value)
             raise AirflowSkipException(str(error)) from error
         outlet_events[asset].extra = _extra(monitor, version, promoted.run_id)
         return version
@@ -304,7 +305,10 @@ def _ask_again(monitor: Monitor) -> Any:
         """Judge the window once more if the question has gone stale, so that a new one is asked."""
         ti = context["ti"]
         version, status = _reviewed(ti)
-        if STALE not in (status, ti.xcom_pull(task_ids="promote_challenger", key=STATUS)):
+        if ReviewStatus.STALE not in (
+            status,
+            ti.xcom_pull(task_ids="promote_challenger", key=STATUS),
+        ):
             raise AirflowSkipException("The question was answered, or closed for good.")
         interval = _interval(monitor, context)
         # Once for each version that has gone stale: the run is named after it. What Airflow's own

@@ -16,7 +16,10 @@ def get_provider_info() -> dict[str, Any]:
         "versions": [rtscv_mlops.__version__],
         "integrations": [{"integration-name": INTEGRATION, "tags": ["software"]}],
         "operators": [
-            {"integration-name": INTEGRATION, "python-modules": ["rtscv_mlops.airflow.review"]}
+            {
+                "integration-name": INTEGRATION,
+                "python-modules": ["rtscv_mlops.airflow.review_operator"],
+            }
         ],
         "triggers": [
             {"integration-name": INTEGRATION, "python-modules": ["rtscv_mlops.airflow.trigger"]}

@@ -18,12 +18,12 @@ from rtscv_mlops.airflow.monitors import shared_name
 from rtscv_mlops.airflow.trigger import ReviewTrigger
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, ReviewError, ServiceError
+from rtscv_mlops.outcomes import ReviewStatus
 
 APPROVE, REJECT = "Approve", "Reject"
 REASON, QUESTION = "reason", "question"
 ANSWER = ("responded_by_user", "chosen_options", "params_input")
 """What is needed of Airflow's answer."""
-STALE, BLOCKED = "stale", "blocked"
 
 
 class ReviewOperator(HITLOperator):
@@ -61,7 +61,7 @@ class ReviewOperator(HITLOperator):
             return self._ended(answer.status, version, answer.reason)
         question = ask_reviewer(self.monitor, version)
         if not self._ask(context["ti"].id, question.subject, question.body, question.id):
-            return self._ended(STALE, version, "Airflow shows an older question here.")
+            return self._ended(ReviewStatus.STALE, version, "Airflow shows an older question here.")
         self._wait(context["ti"].id, version, question.id)
 
     def _ask(self, ti_id: Any, subject: str, body: str, question: str) -> bool:
@@ -167,13 +167,15 @@ class ReviewOperator(HITLOperator):
                 raise AirflowFailException(str(error)) from error
             self.log.warning("review_challenger: %s", error)
             answer = self._collect(version)
-            return self._ended(answer.status if answer else STALE, version, str(error))
+            return self._ended(answer.status if answer else ReviewStatus.STALE, version, str(error))
         return self._ended(decided.review, version, decided.reason)
 
     def _answered_elsewhere(self, version: str) -> dict[str, str]:
         answer = self._collect(version)
         if answer is None:  # The question in Airflow is closed by now, so a new one is needed.
-            return self._ended(STALE, version, "The answer in the registry was taken back.")
+            return self._ended(
+                ReviewStatus.STALE, version, "The answer in the registry was taken back."
+            )
         return self._ended(answer.status, version, answer.reason)
 
     def _collect(self, version: str) -> Any:
@@ -192,9 +194,9 @@ class ReviewOperator(HITLOperator):
 
     def _ended(self, status: str, version: str, why: str) -> dict[str, str]:
         self.log.info("review_challenger: version %s is %s. %s", version, status, why)
-        if status == BLOCKED:
+        if status == ReviewStatus.BLOCKED:
             raise AirflowSkipException(f"Version {version} is blocked, so nobody is asked: {why}")
-        return {"version": version, "status": status}
+        return {"version": version, "status": str(status)}
 
 
 def _name(user: Mapping[str, str]) -> str:

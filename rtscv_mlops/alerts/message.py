@@ -12,20 +12,21 @@ from rtscv_mlops.alerts.rule import AlertDecision
 from rtscv_mlops.facts import ClusterCard, WindowFacts
 from rtscv_mlops.text import (
     counted,
+    inert,
+    inert_line,
     percent,
     plain,
     probability,
     rate,
     safe_link,
-    safe_place,
+    safe_path,
     shell_word,
-    verdict_words,
+    verdict_text,
     window_name,
 )
 
 SCHEMA_VERSION = 1
 MAX_CLUSTERS = 5
-QUOTES = str.maketrans({"<": "\u2039", ">": "\u203a"})  # what looks like them, and opens no tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +52,23 @@ class Alert:
     def subject(self) -> str:
         facts = self.facts
         found = rate(facts.unknown_rate, facts.unknown_rate_interval) if facts.detected else ""
-        verdict = f"{harmless(verdict_words(facts.verdict))}{': ' if found else ''}{found}"
-        return f"[rtscv] {harmless(facts.model, 60)} {window_name(facts)}: {verdict}"
+        verdict = f"{inert_line(verdict_text(facts.verdict))}{': ' if found else ''}{found}"
+        return f"[rtscv] {inert_line(facts.model, 60)} {window_name(facts)}: {verdict}"
 
     @property
     def text(self) -> str:
         facts = self.facts
         lines = [
-            harmless(facts.headline, 400),
+            inert_line(facts.headline, 400),
             "",
-            f"Monitor: {harmless(facts.monitor)}",
-            f"Model: {harmless(facts.model)}{self._version()}",
+            f"Monitor: {inert_line(facts.monitor)}",
+            f"Model: {inert_line(facts.model)}{self._version()}",
             f"Window: {window_name(facts)}, {counted(facts.rows, 'row')}",
-            f"Verdict: {harmless(verdict_words(facts.verdict))}",
+            f"Verdict: {inert_line(verdict_text(facts.verdict))}",
             *self._findings(),
-            *([f"Challenger: version {harmless(self.version, 20)}"] if self.version else []),
+            *([f"Challenger: version {inert_line(self.version, 20)}"] if self.version else []),
             *([f"Next: {self.next_step}"] if self.next_step else []),
-            f"Why this alert: {harmless(self.why, 300)}",
+            f"Why this alert: {inert_line(self.why, 300)}",
             *(f"{name}: {target}" for name, target in self.links.items()),
         ]
         return "\n".join(lines)
@@ -84,7 +85,7 @@ class Alert:
 
     def _version(self) -> str:
         """Name the champion; a window may fail before anybody has asked which it is."""
-        version = harmless(self.facts.champion_version, 20)
+        version = inert_line(self.facts.champion_version, 20)
         return f", version {version}" if version else ""
 
     def _findings(self) -> list[str]:
@@ -95,7 +96,7 @@ class Alert:
             lines.append(f"Unknowns: {counted(facts.unknowns, 'row')}, {share}")
         lines += map(_group, facts.clusters[:MAX_CLUSTERS])
         if facts.blocked:
-            lines.append(f"The challenger is blocked: {harmless(facts.blocked, 300)}")
+            lines.append(f"The challenger is blocked: {inert_line(facts.blocked, 300)}")
         return lines
 
     def payload(self) -> dict[str, Any]:
@@ -105,14 +106,14 @@ class Alert:
             "schema_version": SCHEMA_VERSION,
             "idempotency_key": self.key,
             "severity": self.severity,
-            "monitor": harmless(facts.monitor),
-            "model": harmless(facts.model),
-            "champion_version": harmless(facts.champion_version, 20),
-            "challenger_version": harmless(self.version, 20),
+            "monitor": inert_line(facts.monitor),
+            "model": inert_line(facts.model),
+            "champion_version": inert_line(facts.champion_version, 20),
+            "challenger_version": inert_line(self.version, 20),
             "window_start": facts.window_start.isoformat(),
             "window_end": facts.window_end.isoformat(),
-            "verdict": harmless(facts.verdict),
-            "headline": harmless(facts.headline, 400),
+            "verdict": inert_line(facts.verdict),
+            "headline": inert_line(facts.headline, 400),
             "rows": facts.rows,
             "sampled": facts.sampled,
             "unknowns": facts.unknowns if facts.assessed else None,
@@ -121,8 +122,8 @@ class Alert:
             and tuple(map(_finite, facts.unknown_rate_interval)),
             "p_value": _finite(facts.p_value),
             "clusters": len(facts.clusters),
-            "blocked": harmless(facts.blocked, 300),
-            "why": harmless(self.why, 300),
+            "blocked": inert_line(facts.blocked, 300),
+            "why": inert_line(self.why, 300),
             "next": self.next_step,
             "links": dict(self.links),
             "text": f"{self.subject}\n{self.text}",
@@ -134,18 +135,13 @@ def make_alert(
 ) -> Alert:
     """Return the alert for a window; links are web addresses or, as text, paths and commands."""
     targets = {
-        harmless(name, 40): safe_link(target) or _path(target) for name, target in links.items()
+        inert_line(name, 40): safe_link(target) or _path(target) for name, target in links.items()
     }
     return Alert(facts, decision.why, targets, version)
 
 
 def _path(target: str) -> str:
-    return plain(safe_place(target) or target, 300).translate(QUOTES)
-
-
-def harmless(text: str, width: int = 80) -> str:
-    """Return one line in which neither a mail reader nor a chat finds a tag or an address."""
-    return plain(text, width).translate(QUOTES).replace("://", ": //")
+    return str(inert(plain(safe_path(target) or target, 300)))
 
 
 def _finite(value: float | None) -> float | None:
@@ -154,6 +150,6 @@ def _finite(value: float | None) -> float | None:
 
 
 def _group(card: ClusterCard) -> str:
-    called = [f"{harmless(label, 40)} ({percent(part)})" for label, part in card.called.items()]
+    called = [f"{inert_line(label, 40)} ({percent(part)})" for label, part in card.called.items()]
     said = f", called {', '.join(called[:2])} by the champion" if called else ""
     return f"- group {card.number}: {counted(card.size, 'row')}{said}"

@@ -6,14 +6,17 @@ Knows verdicts and times, and reads no clock; knows nothing of messages or chann
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import isfinite
 
 from rtscv_mlops.config.monitor import AlertSettings
-from rtscv_mlops.facts import NOT_ASSESSED, UNKNOWNS, WindowFacts
-from rtscv_mlops.text import counted, percent, probability, verdict_words
+from rtscv_mlops.errors import Code
+from rtscv_mlops.facts import WindowFacts
+from rtscv_mlops.outcomes import Verdict
+from rtscv_mlops.text import counted, estimate, percent, probability, verdict_text
 
 # The schedule asked too early or for nothing; the window is asked for again, or never existed.
 # All other reasons, a source that went silent above all, leave the model unwatched.
-HARMLESS = (f"{NOT_ASSESSED}:empty_interval", f"{NOT_ASSESSED}:window_open")
+HARMLESS = (Code.EMPTY_INTERVAL, Code.WINDOW_OPEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,29 +81,30 @@ def _reasons_against(
 
 
 def _does_not_count(window: PastWindow, rule: AlertSettings) -> str:
-    verdict = window.verdict.partition(":")[0]
+    verdict = Verdict.of(window.verdict)
     if verdict not in rule.on:
-        return f"The rule does not look at the verdict {verdict_words(window.verdict)}."
-    if window.verdict in HARMLESS:
-        return f"{verdict_words(window.verdict)} is a matter of the schedule only."
-    if verdict == NOT_ASSESSED:
-        return ""
-    return _too_weak(window, rule)
+        return f"The rule does not look at the verdict {verdict_text(window.verdict)}."
+    if Verdict.reason(window.verdict) in HARMLESS:
+        return f"{verdict_text(window.verdict)} is a matter of the schedule only."
+    return _too_weak(window, rule) if verdict.is_assessed else ""
 
 
 def _too_weak(window: PastWindow, rule: AlertSettings) -> str:
-    # `not <=` rather than `>`: a missing number (NaN) never counts.
-    p_value = 1.0 if window.p_value is None else window.p_value
-    if not p_value <= rule.max_p_value:
-        return f"{probability(window.p_value)} is above the rule's {rule.max_p_value:g}."
-    if window.verdict == "drift":
+    # A missing number never counts.
+    limit = f"the limit of {rule.max_p_value:g} (alert.max_p_value)."
+    if window.p_value is None or not isfinite(window.p_value):
+        return f"There is no p-value to compare with {limit}"
+    if window.p_value > rule.max_p_value:
+        return f"{probability(window.p_value)} is above {limit}"
+    if not Verdict.of(window.verdict).claims_unknowns:
         return ""
     share = 0.0 if window.unknown_rate is None else window.unknown_rate
-    if not share >= rule.min_rate:
-        return (
-            f"{percent(window.unknown_rate)} unknowns is below the rule's {percent(rule.min_rate)}."
-        )
-    return ""
+    if share >= rule.min_rate:
+        return ""
+    least = f"the minimum of {percent(rule.min_rate)} (alert.min_rate)."
+    if window.unknown_rate is None or not isfinite(share):
+        return f"The unknown rate could not be estimated, so it does not reach {least}"
+    return f"An unknown rate of {estimate(share)} is below {least}"
 
 
 def _alerted_before(this: PastWindow, history: Iterable[PastWindow]) -> str:
@@ -114,7 +118,7 @@ def _long_superseded(this: PastWindow, history: Iterable[PastWindow], rule: Aler
     Windows that were merely finished out of order still alert, up to the cooldown or the rule's
     own span of windows, whichever is longer.
     """
-    shown = [past for past in history if not past.verdict.startswith(NOT_ASSESSED)]
+    shown = [past for past in history if Verdict.of(past.verdict).is_assessed]
     newest = max((past.window_end for past in shown), default=this.window_end)
     span = max(rule.cooldown, rule.of * (this.window_end - this.window_start), timedelta())
     if newest - this.window_end <= span:
@@ -141,7 +145,7 @@ def _too_few_windows(counting: int, rule: AlertSettings) -> str:
 
 def _left_to_the_review(this: PastWindow) -> str:
     # A source that breaks while a review waits is another matter, and must not stay unseen.
-    if this.verdict.startswith(NOT_ASSESSED):
+    if not Verdict.of(this.verdict).is_assessed:
         return ""
     return "A challenger waits for review, and somebody was told."
 
@@ -162,9 +166,10 @@ def _covers(told: PastWindow, this: PastWindow) -> bool:
     An alert of drift must not hold back the news of a class that the model was never taught, nor
     a source that broke one way the news that it broke another way.
     """
-    if this.verdict.startswith(NOT_ASSESSED):
+    sent, new = Verdict.of(told.verdict), Verdict.of(this.verdict)
+    if not (sent.is_assessed and new.is_assessed):
         return told.verdict == this.verdict
-    return told.verdict in UNKNOWNS or (told.verdict == this.verdict == "drift")
+    return sent.traits.severity >= new.traits.severity
 
 
 def _why_due(this: PastWindow, counting: int, rule: AlertSettings) -> str:
@@ -172,4 +177,4 @@ def _why_due(this: PastWindow, counting: int, rule: AlertSettings) -> str:
         f"{counting} of the last {counted(rule.of, 'window')}" if rule.of > 1 else "This window"
     )
     verb = "counts" if rule.of == 1 or counting == 1 else "count"
-    return f"{windows} {verb}; the verdict is {verdict_words(this.verdict)}."
+    return f"{windows} {verb}; the verdict is {verdict_text(this.verdict)}."

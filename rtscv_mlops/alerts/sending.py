@@ -11,8 +11,8 @@ from rtscv_mlops.alerts.channels import Channel, send_alert, told_by, was_delive
 from rtscv_mlops.alerts.message import make_alert
 from rtscv_mlops.alerts.rule import AlertDecision, PastWindow, decide_alert
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
-from rtscv_mlops.outcomes import ReviewStatus
+from rtscv_mlops.facts import WindowFacts
+from rtscv_mlops.outcomes import ReviewStatus, Verdict
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import MlflowClient
 from rtscv_mlops.tracking.ledger import claim
@@ -45,7 +45,8 @@ def raise_alert(
 ) -> AlertDecision:
     """Tell somebody where the rule says so, once for a window."""
     model, now = monitor.model.name, datetime.now(UTC)
-    if facts.assessed and run.tags().get(tags.ALERTED, "").startswith(NOT_ASSESSED):
+    alerted = run.tags().get(tags.ALERTED)
+    if facts.assessed and alerted and not Verdict.of(alerted).is_assessed:
         run.drop_tags(tags.OF_ALERTS)  # The window failed late, and what it holds is news.
     runs = find_runs(client, model, monitor=monitor.name)
     history = [_past(one) for one in runs if one.run_id != run.run_id or one.alert]

@@ -26,26 +26,12 @@ from rtscv_mlops.cli.output import (
     words,
 )
 from rtscv_mlops.errors import RtscvError, WindowError
+from rtscv_mlops.outcomes import ReviewStatus, Verdict
 from rtscv_mlops.process import prepare_process
 
 if TYPE_CHECKING:
     from rtscv_mlops.config.monitor import Monitor
     from rtscv_mlops.window import Interval
-
-EXIT_CODES = {
-    "no_change": 0,
-    "drift": 10,
-    "unknowns": 11,
-    "unknowns_and_drift": 11,
-    "not_assessed": 20,
-}
-"""What `run` ends with; 1 is an error, 2 a wrong command line."""
-
-DECIDED = {
-    "approved": "is the champion now.",
-    "rejected": "is rejected; the champion stays.",
-}
-"""What a person's answer led to."""
 
 app = typer.Typer(
     help="Tell whether traffic holds something that a deployed classifier was never taught.",
@@ -170,7 +156,7 @@ def run(
         print_json({**facts.model_dump(mode="json"), **extra, "report": report})
     else:
         print_outcome(outcome, monitor, report)
-    raise typer.Exit(EXIT_CODES[facts.verdict.partition(":")[0]])
+    raise typer.Exit(Verdict.of(facts.verdict).traits.exit_code)
 
 
 @app.command()
@@ -333,8 +319,9 @@ def collect(monitor: MonitorFile) -> None:
             console().print(words(sentence))
         return
     version, answer = done
-    if answer.status in DECIDED:
-        what = f"{DECIDED[answer.status]} Answered by {answer.who}."
+    status = ReviewStatus(answer.status)
+    if status.is_answer:
+        what = f"{status.traits.effect} Answered by {answer.who}."
     else:
         what = f"was closed as {answer.status}: {answer.reason} The champion stays."
     console().print(words(f"Version {version} {what}"))
@@ -447,4 +434,6 @@ def _decide(monitor: Path, version: str, approved: bool, reviewer: str | None, r
     )
     if approved:
         promote_challenger(settings, decided.version)
-    console().print(f"Version {decided.version} {DECIDED[decided.review]}", highlight=False)
+    console().print(
+        f"Version {decided.version} {ReviewStatus(decided.review).traits.effect}", highlight=False
+    )

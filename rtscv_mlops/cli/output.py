@@ -3,13 +3,15 @@
 import json
 import logging
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from rtscv_mlops.outcomes import ReviewStatus, Verdict
+from rtscv_mlops.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,28 +24,12 @@ if TYPE_CHECKING:
     from rtscv_mlops.tracking.promotion import History
     from rtscv_mlops.tracking.registry import VersionSummary
 
-COLORS = {
-    "no_change": "green",
-    "drift": "yellow",
-    "unknowns": "bold red",
-    "unknowns_and_drift": "bold red",
-    "not_assessed": "bold magenta",
-}
-
-
-KEPT = "\n\t"
-
 
 def console(*, stderr: bool = False) -> "Console":
     """Return where words go; square brackets in them are square brackets."""
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, emoji=False)
-
-
-def printable(text: str) -> str:
-    """Return text that steers no terminal: control characters are left out, Rich keeps most."""
-    return "".join(sign for sign in text if sign in KEPT or unicodedata.category(sign) != "Cc")
 
 
 def words(text: str, style: str = "") -> "Text":
@@ -89,7 +75,7 @@ def print_challengers(found: "list[VersionSummary]", monitor: Path) -> None:
             _window(one),
             f"version {one.champion_version}",
             one.reviewer,
-            f"by version {one.reason}" if one.review == "superseded" else one.reason,
+            ReviewStatus.explain(one.review, one.reason),
         ]
         for one in found
     ]
@@ -157,15 +143,15 @@ def print_outcome(outcome: "Outcome", monitor: Path, report: str) -> None:
     from rich.panel import Panel
     from rich.text import Text
 
-    from rtscv_mlops.text import verdict_words
+    from rtscv_mlops.text import verdict_text
 
     facts, out = outcome.facts, console()
-    color = COLORS[facts.verdict.partition(":")[0]]
+    color = Verdict.of(facts.verdict).traits.style
     body = [words(facts.headline, "bold")]
     if facts.blocked:
         body.append(words(f"Blocked: {facts.blocked}", "bold red"))
     body += [words(f"- {finding}", "dim") for finding in facts.findings]
-    title = words(f" {verdict_words(facts.verdict)} ", color)
+    title = words(f" {verdict_text(facts.verdict)} ", color)
     out.print(Panel(Text("\n").join(body), title=title, title_align="left", border_style=color))
     told = {
         "compared": _compared(facts),

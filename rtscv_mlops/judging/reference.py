@@ -172,7 +172,7 @@ def _compare(rows: pd.DataFrame, known: Known, estimator: object, monitor: Monit
     except InputError as error:
         return f"The baseline could not be compared with the training data: {error}"
     assert model.assessment_ is not None
-    if model.assessment_.verdict == "no_change":
+    if model.assessment_.verdict.is_quiet:
         return AGREES
     return (
         f"The baseline itself differs from the training data ({model.assessment_.verdict}). "

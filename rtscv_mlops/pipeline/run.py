@@ -10,8 +10,9 @@ from hashlib import sha256
 from rtscv_mlops.alerts.sending import alert_is_owed, raise_alert
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, InputError, NotAssessed, RtscvError, ServiceError
-from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
+from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.judging.judge import Rectification
+from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.pipeline.registration import register_challenger
 from rtscv_mlops.pipeline.stages import Taken, rectify_window, take_window, write_report
 from rtscv_mlops.tracking import tags
@@ -74,7 +75,7 @@ def record_failure(monitor: Monitor, interval: Interval, error: ServiceError) ->
 def write_unassessed(run: WindowRun, facts: WindowFacts, error: RtscvError) -> WindowFacts:
     """Write to a window's run why it could not be judged."""
     facts = facts.model_copy(
-        update={"verdict": f"{NOT_ASSESSED}:{error.code}", "headline": str(error)}
+        update={"verdict": Verdict.NOT_ASSESSED.because(error.code), "headline": str(error)}
     )
     # A rival may have finished the window meanwhile, and its verdict stands.
     if not run.is_complete:

@@ -32,6 +32,7 @@ from rtscv_mlops.models.load import Champion, load_champion
 from rtscv_mlops.models.refit import as_estimator
 from rtscv_mlops.models.register import log_fitted_on
 from rtscv_mlops.models.save import save_rectified
+from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.review.question import one_line
 from rtscv_mlops.runtime import computing, on_one_thread
 from rtscv_mlops.sources.profile import Profile
@@ -207,7 +208,7 @@ def _keep_fitted_on(taken: Taken, training: Training, done: Rectification) -> Re
 def _keep_for_baseline(taken: Taken, facts: WindowFacts) -> None:
     """Keep a quiet window where the monitor still collects a baseline."""
     wanted = reference.wanted_windows(taken.monitor)
-    if not wanted or facts.verdict != "no_change":
+    if not wanted or not Verdict.of(facts.verdict).is_quiet:
         return
     kept = reference.kept_runs(taken.monitor, taken.client, taken.champion, taken.window.interval)
     if len(kept) < wanted:

@@ -14,7 +14,8 @@ from rtscv_mlops.alerts import sending
 from rtscv_mlops.alerts.channels import Channel
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, InputError, NotAssessed, ServiceError
-from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
+from rtscv_mlops.facts import WindowFacts
+from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.pipeline import registration
 from rtscv_mlops.pipeline.run import as_failure, record_failure, record_unassessed, write_unassessed
 from rtscv_mlops.review.question import one_line
@@ -41,7 +42,7 @@ class Judged:
 
     @property
     def assessed(self) -> bool:
-        return not self.verdict.startswith(NOT_ASSESSED)
+        return Verdict.of(self.verdict).is_assessed
 
     @property
     def code(self) -> str:

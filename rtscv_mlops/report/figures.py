@@ -16,12 +16,30 @@ from plotly.subplots import make_subplots
 
 from rtscv_mlops.facts import ColumnDrift, Comparison, Evidence
 from rtscv_mlops.report.drift import strength
-from rtscv_mlops.report.wording import percent, plain, rounded, times, unique
+from rtscv_mlops.text import caption, multiple, percent
 
 Numbers = NDArray[np.float64]
 
 BINS = 24
 MAX_CATEGORIES = 6
+
+
+def unique(names: list[str]) -> list[str]:
+    """Return the names, with a number behind those that occur more than once."""
+    seen: dict[str, int] = {}
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+    left = dict(seen)
+    out = []
+    for name in names:
+        left[name] -= 1
+        out.append(name if seen[name] == 1 else f"{name} ({seen[name] - left[name]})")
+    return out
+
+
+def rounded(values: Iterable[float]) -> list[float]:
+    """Return numbers for a chart: four digits are more than a screen shows."""
+    return [float(f"{value:.4g}") for value in values]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +103,7 @@ def _of_categories(window: "pd.Series[Any]", reference: "pd.Series[Any]") -> Bar
     sides = [side.dropna().astype(str).value_counts(normalize=True) for side in (reference, window)]
     top = sides[0].add(sides[1], fill_value=0).nlargest(MAX_CATEGORIES).index
     known, served = (rounded(100 * side.reindex(top, fill_value=0)) for side in sides)
-    return Bars(unique([plain(name, 10) for name in top]), known, served)
+    return Bars(unique([caption(name, 10) for name in top]), known, served)
 
 
 def shares(values: Numbers, edges: Numbers) -> Numbers:
@@ -172,7 +190,7 @@ def draw_scores(evidence: Evidence) -> go.Figure:
 def draw_projection(evidence: Evidence, unknown: NDArray[np.bool_]) -> go.Figure:
     """The plane: known classes pale, the window on top, what was set apart in red."""
     figure = go.Figure()
-    labels = np.array([plain(label, 12) for label in evidence.point_labels], dtype=object)
+    labels = np.array([caption(label, 12) for label in evidence.point_labels], dtype=object)
     points = np.asarray(evidence.reference_points, dtype=float)
     kept = _some(np.arange(len(points)))
     for name, colour, rows in _by_class(labels[kept]):
@@ -219,10 +237,10 @@ def draw_strengths(columns: Sequence[ColumnDrift]) -> go.Figure:
     figure = go.Figure(
         go.Bar(
             x=rounded(np.minimum(strengths, MAX_STRENGTH)),
-            y=unique([plain(column.name, 22) for column in shown]),
+            y=unique([caption(column.name, 22) for column in shown]),
             orientation="h",
             marker={"color": [UNKNOWN if column.drifted else KNOWN for column in shown]},
-            hovertext=[times(factor) for factor in strengths],
+            hovertext=[multiple(factor) for factor in strengths],
             hoverinfo="y+text",
         )
     )
@@ -230,8 +248,8 @@ def draw_strengths(columns: Sequence[ColumnDrift]) -> go.Figure:
     # In a column of their own: at the bars' ends they would lie under the dashed line.
     for row, factor in enumerate(strengths):
         figure.add_annotation(
-            x=1, xref="paper", xanchor="left", xshift=8, y=row, text=times(factor), showarrow=False,
-            font={"size": 12},
+            x=1, xref="paper", xanchor="left", xshift=8, y=row,
+            text=multiple(factor), showarrow=False, font={"size": 12},
         )  # fmt: skip
     drawn = _laid_out(
         figure,
@@ -251,7 +269,7 @@ def draw_distributions(bars: Mapping[str, Bars]) -> go.Figure:
     figure = make_subplots(
         rows,
         2,
-        subplot_titles=[plain(name, 26) for name in shown],
+        subplot_titles=[caption(name, 26) for name in shown],
         vertical_spacing=(0.6 if worded else 0.42) / rows,
         horizontal_spacing=0.12,
     )
@@ -278,7 +296,7 @@ def draw_distributions(bars: Mapping[str, Bars]) -> go.Figure:
 def draw_recalls(comparison: Comparison) -> go.Figure:
     """Recall by class, those that lose most first."""
     classes = sorted(comparison.classes, key=lambda one: (-one.loss, one.label))[:MAX_BARS][::-1]
-    labels = unique([plain(one.label, 22) for one in classes])
+    labels = unique([caption(one.label, 22) for one in classes])
     figure = go.Figure()
     # Bars are drawn from below: the challenger's comes first to stand under the champion's.
     for name, field, colour in (

@@ -26,9 +26,10 @@ from evidently.legacy.model.widget import BaseWidgetInfo
 from evidently.legacy.utils import NumpyEncoder
 
 from rtscv_mlops.config.monitor import DriftSettings
-from rtscv_mlops.facts import NOT_ASSESSED, Evidence, WindowFacts
+from rtscv_mlops.facts import Evidence, WindowFacts
+from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.report import sections
-from rtscv_mlops.report.wording import inert, plain
+from rtscv_mlops.text import caption, inert
 
 NO_LINKS: Mapping[str, str] = MappingProxyType({})
 
@@ -37,14 +38,6 @@ POLICY = (
     "img-src data: blob:; font-src data:"
 )
 """The page may run what it holds, and ask for nothing."""
-
-COLOURS = {  # edge, paper, ink
-    "no_change": ("#2e7d32", "#e6f4e7", "#14401a"),
-    "drift": ("#ef9a00", "#fff3dc", "#5c3a00"),
-    "unknowns": ("#c2185b", "#fce4ec", "#560027"),
-    "unknowns_and_drift": ("#8e24aa", "#f5e6fa", "#3c0a4c"),
-    NOT_ASSESSED: ("#616b78", "#e9ecf0", "#2a3039"),
-}
 
 RANDOM_ID = re.compile(r'"id": "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"')
 RANDOM_NAME = re.compile(r'id="root_(metric_[0-9a-f]{32})"')
@@ -148,11 +141,13 @@ def _with_fixed_ids(text: str, name: str) -> str:
 
 
 def _with_head(page: str, facts: WindowFacts) -> str:
-    edge, paper, ink = COLOURS.get(facts.verdict, COLOURS[NOT_ASSESSED])
+    edge, paper, ink = Verdict.of(facts.verdict).traits.colours
     style = (files("rtscv_mlops.report") / "page.css").read_text()
     for name, colour in (("EDGE", edge), ("PAPER", paper), ("INK", ink)):
         style = style.replace(f"VERDICT_{name}", colour)
-    title = html.escape(f"{plain(facts.model)}, {plain(facts.verdict)}, {facts.window_start:%F}")
+    title = html.escape(
+        f"{caption(facts.model)}, {caption(facts.verdict)}, {facts.window_start:%F}"
+    )
     head = (
         f'<head>\n<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         f"<title>{title}</title>\n<style>\n{style}</style>"

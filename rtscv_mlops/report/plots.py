@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rtscv_mlops.facts import Evidence, WindowFacts
-from rtscv_mlops.report.wording import plain
+from rtscv_mlops.text import caption
 
 KNOWN, WINDOW, UNKNOWN = "#8a94a6", "#3b7ddd", "#c2185b"
 MOST_CLASSES = 12
@@ -27,7 +27,7 @@ def draw_plots(facts: WindowFacts, evidence: Evidence, folder: Path) -> list[Pat
         figure.subplots_adjust(left=0.1, right=0.82, bottom=0.12, top=0.92)
         axes = figure.add_subplot()
         axes.set_title(
-            plain(facts.headline, 200), fontsize=10, loc="left", wrap=True, parse_math=False
+            caption(facts.headline, 200), fontsize=10, loc="left", wrap=True, parse_math=False
         )
         draw(axes, evidence)
         # Without a fixed creator the file would change from version to version of matplotlib.
@@ -42,10 +42,10 @@ def _draw_scores(axes: Axes, evidence: Evidence) -> None:
         (evidence.known_scores, KNOWN, "known rows, held out"),
         (evidence.window_scores, WINDOW, "this window"),
     )
-    for scores, colour, label in sides:
+    for scores, colour, name in sides:
         if len(scores):
             weights = np.full(len(scores), 1 / len(scores))
-            axes.hist(scores, bins, weights=weights, color=colour, alpha=0.6, label=label)
+            axes.hist(scores, bins, weights=weights, color=colour, alpha=0.6, label=name)
     axes.axvline(0.5, color=UNKNOWN, linestyle="--", label="extraction begins")
     axes.set(xlabel="unknown score", ylabel="share of rows")
     axes.legend(frameon=False)
@@ -56,7 +56,7 @@ def _draw_projection(axes: Axes, evidence: Evidence) -> None:
     for number, name in enumerate(names if len(names) <= MOST_CLASSES else []):
         places = evidence.reference_points[evidence.point_labels == name]
         colour = f"C{number % 10}"
-        label = plain(name, 20)
+        label = caption(name, 20)
         x, y = places.T
         axes.scatter(x, y, s=9, color=colour, alpha=0.5, label=label.replace("$", r"\$"))
     if len(names) > MOST_CLASSES:

@@ -33,17 +33,18 @@ from rtscv_mlops.facts import (
 )
 from rtscv_mlops.report import figures
 from rtscv_mlops.report.drift import ENOUGH_ROWS
-from rtscv_mlops.report.figures import Bars, draw_bars
-from rtscv_mlops.report.wording import (
-    markdown,
+from rtscv_mlops.report.figures import Bars, draw_bars, unique
+from rtscv_mlops.text import (
+    DASH,
+    caption,
+    commonmark,
+    estimate,
+    interval,
+    number,
     percent,
-    percent_range,
-    plain,
+    probability,
     quantity,
-    score,
-    unique,
 )
-from rtscv_mlops.text import probability
 from rtscv_mlops.window import Interval
 
 Widgets = list[BaseWidgetInfo]
@@ -62,17 +63,17 @@ PLURALS = {"number": "numbers", "category": "categories"}
 def headline(facts: WindowFacts, links: Mapping[str, str]) -> Widgets:
     """Verdict in one sentence, what it is about, and where to go from here."""
     lines = [
-        f"# {markdown(facts.headline, 600)}",
-        f"Verdict **{markdown(facts.verdict)}**, model **{markdown(facts.model)}** "
-        f"version **{markdown(facts.champion_version)}**, "
-        f"window **{markdown(Interval(facts.window_start, facts.window_end))}**, "
-        f"monitor **{markdown(facts.monitor)}**",
+        f"# {commonmark(facts.headline, 600)}",
+        f"Verdict **{commonmark(facts.verdict)}**, model **{commonmark(facts.model)}** "
+        f"version **{commonmark(facts.champion_version)}**, "
+        f"window **{commonmark(Interval(facts.window_start, facts.window_end))}**, "
+        f"monitor **{commonmark(facts.monitor)}**",
     ]
     web = {name: url for name, url in links.items() if url.startswith(("https://", "http://"))}
     if web:
         lines.append(
             " · ".join(
-                f"[{markdown(name)}]({quote(url, SAFE_IN_URLS)})" for name, url in web.items()
+                f"[{commonmark(name)}]({quote(url, SAFE_IN_URLS)})" for name, url in web.items()
             )
         )
     return [text_widget(text="\n\n".join(lines))]
@@ -82,7 +83,7 @@ def blocked(facts: WindowFacts) -> Widgets:
     """Why the challenger may not be approved, where that is so."""
     if not facts.blocked:
         return []
-    return [text_widget(text=f"## Challenger blocked: {markdown(facts.blocked, 1000)}")]
+    return [text_widget(text=f"## Challenger blocked: {commonmark(facts.blocked, 1000)}")]
 
 
 def key_numbers(facts: WindowFacts) -> Widgets:
@@ -90,7 +91,7 @@ def key_numbers(facts: WindowFacts) -> Widgets:
     found = []
     if facts.assessed:
         found += [
-            (_rate_label(facts), percent(facts.unknown_rate)),
+            (_rate_label(facts), estimate(facts.unknown_rate, DASH)),
             ("rows set apart", f"{facts.unknowns:,}"),
             ("chance if nothing were new", probability(facts.p_value)),
         ]
@@ -107,7 +108,7 @@ def key_numbers(facts: WindowFacts) -> Widgets:
 def _rate_label(facts: WindowFacts) -> str:
     if facts.unknown_rate_interval is None:
         return "unknown"
-    return f"unknown ({percent_range(facts.unknown_rate_interval)})"
+    return f"unknown ({interval(facts.unknown_rate_interval)})"
 
 
 def findings(facts: WindowFacts) -> Widgets:
@@ -123,7 +124,7 @@ def findings(facts: WindowFacts) -> Widgets:
 
 
 def _bullets(sentences: Iterable[str]) -> str:
-    return "\n".join(f"- {markdown(sentence, 1000)}" for sentence in sentences)
+    return "\n".join(f"- {commonmark(sentence, 1000)}" for sentence in sentences)
 
 
 def pictures(evidence: Evidence | None) -> Widgets:
@@ -172,7 +173,9 @@ def _card(card: ClusterCard) -> BaseWidgetInfo:
 def _card_text(card: ClusterCard) -> str:
     lines = [f"**{card.size:,} rows**, {percent(card.share)} of those set apart."]
     if card.called:
-        called = [f"{markdown(name, 40)} ({percent(share)})" for name, share in card.called.items()]
+        called = [
+            f"{commonmark(name, 40)} ({percent(share)})" for name, share in card.called.items()
+        ]
         lines.append(f"The champion calls them **{called[0]}**{_rest(called[1:4])}.")
     if card.confidence is not None:
         lines.append(f"Its confidence in that is {percent(card.confidence)} (median).")
@@ -187,7 +190,7 @@ def _rest(called: list[str]) -> str:
 
 def _features_table(card: ClusterCard) -> BaseWidgetInfo:
     rows = [
-        [plain(one.name, 40), plain(one.here, 24), plain(one.known, 24), f"{one.effect:+.1f}"]
+        [caption(one.name, 40), caption(one.here, 24), caption(one.known, 24), f"{one.effect:+.1f}"]
         for one in card.features[:MAX_CELLS]
     ]
     return table_data(
@@ -207,7 +210,7 @@ def _exemplars_table(card: ClusterCard) -> BaseWidgetInfo:
         title += f" ({len(shown)} of {len(columns)} columns)"
     return table_data(
         title=title,
-        column_names=unique([plain(name, 24) for name in shown]),
+        column_names=unique([caption(name, 24) for name in shown]),
         data=[[quantity(row.get(name)) for name in shown] for row in card.exemplars],
     )
 
@@ -240,7 +243,7 @@ def _drift_text(facts: DriftFacts) -> str:
         "training data. A column can move because known classes changed or because new ones came."
     )
     if methods := _methods(facts):
-        text += f" Measured by {markdown(methods)}."
+        text += f" Measured by {commonmark(methods)}."
     if facts.tested_rows:
         text += f" Tests saw {facts.tested_rows:,} rows of the window, distances all of them."
     if min(facts.window_rows, facts.reference_rows) < ENOUGH_ROWS:
@@ -291,11 +294,11 @@ def _drift_fields(column: ColumnDrift, bars: Bars | None) -> dict[str, Any]:
     bars = bars or Bars([], [], [])
     places = [quantity(place) for place in bars.places]
     return {
-        "name": plain(column.name),
+        "name": caption(column.name),
         "known": {"x": places, "y": bars.known},
         "served": {"x": places, "y": bars.served},
         "moved": "yes" if column.drifted else "no",
-        "score": score(column.score),
+        "score": number(column.score, DASH),
         "threshold": quantity(column.threshold),
     }
 
@@ -304,7 +307,7 @@ def _problems_table(problems: list[ColumnDrift], most: int) -> BaseWidgetInfo:
     return table_data(
         title=f"Columns that could not be compared: {len(problems)}",
         column_names=["Column", "Why"],
-        data=[[plain(column.name), plain(column.problem, 200)] for column in problems[:most]],
+        data=[[caption(column.name), caption(column.problem, 200)] for column in problems[:most]],
     )
 
 
@@ -314,7 +317,7 @@ def comparison(facts: WindowFacts) -> Widgets:
         return []
     found = facts.comparison
     text = (
-        f"{found.rows:,} known rows, {markdown(found.how)}. Accuracy "
+        f"{found.rows:,} known rows, {commonmark(found.how)}. Accuracy "
         f"**{percent(found.champion_accuracy)}** with the champion, "
         f"**{percent(found.challenger_accuracy)}** with the challenger; macro F "
         f"{found.champion_macro_f:.2f} and {found.challenger_macro_f:.2f}."
@@ -336,7 +339,7 @@ def _classes_table(found: Comparison) -> BaseWidgetInfo:
     classes = sorted(found.classes, key=lambda one: (-one.loss, one.label))
     rows = [
         [
-            plain(one.label, 24),
+            caption(one.label, 24),
             f"{one.rows:,}",
             percent(one.champion),
             percent(one.challenger),
@@ -351,10 +354,10 @@ def _classes_table(found: Comparison) -> BaseWidgetInfo:
 
 def method(facts: WindowFacts) -> Widgets:
     """How the result was obtained."""
-    used = [[plain(name, 40), _setting(value)] for name, value in _flat(facts.settings)]
+    used = [[caption(name, 40), _setting(value)] for name, value in _flat(facts.settings)]
     if facts.reference_rows:
         used.append(["rows of training data", f"{facts.reference_rows:,}"])
-    used.append(["key", plain(facts.key, 20)])
+    used.append(["key", caption(facts.key, 20)])
     return [
         table_data(
             title="How this was obtained",
@@ -376,5 +379,5 @@ def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
 
 def _setting(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return plain(", ".join(map(str, value)), 80)
-    return plain(value, 80) if isinstance(value, str) else quantity(value)
+        return caption(", ".join(map(str, value)), 80)
+    return caption(value, 80) if isinstance(value, str) else quantity(value)

@@ -20,9 +20,9 @@ from rtscv_mlops.text import (
     probability,
     rate,
     safe_link,
-    safe_place,
+    safe_path,
     shell_word,
-    verdict_words,
+    verdict_text,
     window_name,
 )
 
@@ -48,7 +48,7 @@ PAST_THE_RECORD = (
 
 def one_line(facts: WindowFacts) -> str:
     """Return the window in one line, for logs and tables."""
-    return "  ".join([window_name(facts), verdict_words(facts.verdict), *_findings_in_short(facts)])
+    return "  ".join([window_name(facts), verdict_text(facts.verdict), *_findings_in_short(facts)])
 
 
 def _findings_in_short(facts: WindowFacts) -> list[str]:
@@ -128,7 +128,7 @@ def _warning(facts: WindowFacts) -> str:
 
 
 def _verdict(facts: WindowFacts) -> str:
-    return markdown(verdict_words(facts.verdict), 120)
+    return markdown(verdict_text(facts.verdict), 120)
 
 
 def _question(facts: WindowFacts) -> str:
@@ -258,9 +258,9 @@ SECTIONS = {
 def _links(links: Mapping[str, str]) -> str:
     safe = ((markdown(name, 40), safe_link(address)) for name, address in links.items())
     kept = [f"[{name}]({link})" for name, link in safe if link and len(link) <= LONGEST_LINK]
-    places = ((markdown(name, 40), safe_place(address)) for name, address in links.items())
+    paths = ((markdown(name, 40), safe_path(address)) for name, address in links.items())
     # In code no renderer looks for links; a path is shown whole or not at all.
-    kept += [f"{name}: `{place}`" for name, place in places if place and len(place) <= LONGEST_LINK]
+    kept += [f"{name}: `{path}`" for name, path in paths if path and len(path) <= LONGEST_LINK]
     return f"See: {', '.join(kept[:MAX_LINKS])}" if kept else ""
 
 

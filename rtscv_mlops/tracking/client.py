@@ -17,6 +17,7 @@ from mlflow.tracking import MlflowClient as MlflowClient
 
 from rtscv_mlops.config.monitor import ModelSettings
 from rtscv_mlops.errors import Code, ConfigError, ServiceError
+from rtscv_mlops.text import redact
 
 REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED")
 MANNERS = {
@@ -96,7 +97,7 @@ def _in_our_words(what: str, error: Exception) -> ServiceError:
         )
     address = _address(error, failure)
     if failure is None or not address:
-        return ServiceError(f"MLflow could not {what}: {_without_login(error)}", code=Code.MLFLOW)
+        return ServiceError(f"MLflow could not {what}: {redact(error)}", code=Code.MLFLOW)
     place = urlsplit(address)
     status = _status(failure)
     if status and FILES in place.path:
@@ -164,17 +165,12 @@ def _innermost(failure: BaseException) -> str:
     while (inner := _cause(failure)) is not None:
         failure = inner
     words = failure.strerror if isinstance(failure, OSError) else None
-    return _without_login(words or failure).rstrip(".").lower()
+    return redact(words or failure).rstrip(".").lower()
 
 
 def _cause(failure: BaseException) -> BaseException | None:
     told = (getattr(failure, "reason", None), *failure.args, failure.__cause__)
     return next((each for each in told if isinstance(each, BaseException)), None)
-
-
-def _without_login(words: object) -> str:
-    """Return words without the user and password that an address in them may hold."""
-    return re.sub(r"(?<=://)[^/\s@]+@", "", str(words))
 
 
 def is_absent(error: MlflowException) -> bool:
@@ -240,7 +236,7 @@ def make_links(
 
 def public_address(client: MlflowClient) -> str:
     """Return a server's address as anybody may see it."""
-    return _without_login(client.tracking_uri).rstrip("/")
+    return redact(client.tracking_uri).rstrip("/")
 
 
 def _is_served(client: MlflowClient) -> bool:

@@ -4,7 +4,9 @@ from functools import partial
 from pathlib import Path
 
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.facts import NOT_ASSESSED, WindowFacts
+from rtscv_mlops.errors import Code
+from rtscv_mlops.facts import WindowFacts
+from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.text import markdown
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import MlflowClient, connect, make_links
@@ -25,14 +27,14 @@ def first_facts(monitor: Monitor, interval: Interval, key: str) -> WindowFacts:
         champion_version="",
         window_start=interval.start,
         window_end=interval.end,
-        verdict="not_assessed:unfinished",
+        verdict=Verdict.NOT_ASSESSED.because(Code.UNFINISHED),
         headline="This window was not judged to the end.",
     )
 
 
 def is_assessed(run: RunSummary) -> bool:
-    """Tell whether a run came to a verdict on its window."""
-    return bool(run.verdict) and not run.verdict.startswith(NOT_ASSESSED)
+    """Return whether a run came to a verdict on its window."""
+    return Verdict.of(run.verdict).is_assessed
 
 
 def open_window_run(

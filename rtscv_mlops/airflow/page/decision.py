@@ -27,14 +27,6 @@ NOT_ASKED = (
     "ended. A person can still answer by the command below."
 )
 READ_ONLY = "You may look at this, and not decide. Ask somebody who may answer for this DAG."
-ENDED: dict[str, str] = {
-    ReviewStatus.APPROVED: "Version {} was approved by {} on {}.",
-    ReviewStatus.REJECTED: "Version {} was rejected by {} on {}.",
-    ReviewStatus.BLOCKED: "Version {} is blocked and cannot be approved.",
-    ReviewStatus.SUPERSEDED: "Version {} was superseded by a newer challenger.",
-    ReviewStatus.EXPIRED: "Nobody decided on version {} in time, so it was not promoted.",
-    ReviewStatus.STALE: "Version {} is stale: the champion has moved since it was compared.",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +75,10 @@ def decide(
 
 
 def _ended(version: "VersionSummary", zone: str) -> Decision:
-    words = ENDED.get(version.review, "The review of version {} has ended.")
-    when = moment_label(version.decided_at, zone)
-    sentence = words.format(version.version, plain(version.reviewer), when)
-    if version.review == ReviewStatus.SUPERSEDED:
+    status, when = ReviewStatus(version.review), moment_label(version.decided_at, zone)
+    summary = status.traits.summary.format(who=plain(version.reviewer), at=when)
+    sentence = f"Version {version.version} {summary}"
+    if status is ReviewStatus.SUPERSEDED:
         reason = f"Version {plain(version.reason)} is the newer one."
     else:
         reason = plain(version.reason, LONG)
@@ -96,7 +88,7 @@ def _ended(version: "VersionSummary", zone: str) -> Decision:
 def _answered_elsewhere(page: "WindowPage") -> Decision:
     answer = page.answer
     assert answer is not None  # asked by the caller
-    if answer.status in (ReviewStatus.APPROVED, ReviewStatus.REJECTED):
+    if ReviewStatus(answer.status).is_answer:
         sentence = (
             f"{plain(answer.who)} answered in the MLflow registry: {answer.status}. "
             "It counts when Airflow has seen and recorded it."

@@ -10,29 +10,13 @@ from math import ceil, isfinite
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from rtscv_mlops.facts import NOT_ASSESSED
+from rtscv_mlops.outcomes import Kind, Verdict
 from rtscv_mlops.text import percent, plain, rate
 
 if TYPE_CHECKING:
     from rtscv_mlops.operations.overview import WindowPoint
 
 
-QUIET, DRIFT, UNKNOWNS, UNASSESSED, RUNNING = "quiet", "drift", "unknowns", "unassessed", "running"
-KINDS = {
-    "": RUNNING,
-    "no_change": QUIET,
-    "drift": DRIFT,
-    "unknowns": UNKNOWNS,
-    "unknowns_and_drift": UNKNOWNS,
-}
-SIGNS = {QUIET: "✓", DRIFT: "≈", UNKNOWNS: "!", UNASSESSED: "?", RUNNING: "…"}
-TITLES = {
-    "": "Being judged",
-    "no_change": "Nothing new",
-    "drift": "Drift",
-    "unknowns": "Unknowns",
-    "unknowns_and_drift": "Unknowns and drift",
-}
 NO_TIME = "at an unknown time"
 LONG = 1_500
 """Characters of a sentence that somebody else wrote."""
@@ -42,21 +26,22 @@ LONG = 1_500
 class Badge:
     """A verdict as people see it: `kind` chooses the colour, `sign` and `title` say the same."""
 
-    kind: str
-    sign: str
+    kind: Kind
     title: str
 
-
-def badge(verdict: str) -> Badge:
-    """Return how a verdict is shown."""
-    kind = KINDS.get(verdict, UNASSESSED)
-    title = TITLES.get(verdict) or _not_assessed(verdict)
-    return Badge(kind, SIGNS[kind], title)
+    @property
+    def sign(self) -> str:
+        return self.kind.sign
 
 
-def _not_assessed(verdict: str) -> str:
-    why = plain(verdict.removeprefix(NOT_ASSESSED).lstrip(":").replace("_", " "))
-    return f"Not assessed: {why}" if why else "Not assessed"
+def badge(recorded: str) -> Badge:
+    """Return how a recorded verdict is shown; a window without one is still being judged."""
+    if not recorded:
+        return Badge(Kind.RUNNING, "Being judged")
+    verdict = Verdict.of(recorded)
+    why = plain(Verdict.reason(recorded).replace("_", " "))
+    label = verdict.traits.label
+    return Badge(verdict.traits.kind, f"{label}: {why}" if why else label)
 
 
 def window_label(start: datetime | None, end: datetime | None, zone: str) -> str:
@@ -117,7 +102,7 @@ class Mark:
 
     @property
     def has_number(self) -> bool:
-        return self.kind not in (UNASSESSED, RUNNING)
+        return self.kind not in (Kind.UNASSESSED, Kind.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +136,7 @@ def draw(points: "Sequence[WindowPoint]", zone: str) -> Timeline:
 
 def _scale(points: "Sequence[WindowPoint]") -> float:
     """Return the share at the top: that of what was found, not of how wide a quiet guess is."""
-    found = [point for point in points if badge(point.verdict).kind == UNKNOWNS]
+    found = [point for point in points if badge(point.verdict).kind is Kind.UNKNOWNS]
     tops = [top for point in found for top in (point.unknown_rate, point.high) if _known(top)]
     tops += [rate for point in points if _known(rate := point.unknown_rate)]
     highest = max((top for top in tops if top is not None), default=0.0)
@@ -166,7 +151,7 @@ def _mark(
     point: "WindowPoint", left: float, slot: float, scale: float, zone: str, is_labelled: bool
 ) -> Mark:
     shown, gap = badge(point.verdict), min(6.0, slot * 0.25)
-    measured = point.unknown_rate if shown.kind not in (UNASSESSED, RUNNING) else None
+    measured = point.unknown_rate if shown.kind not in (Kind.UNASSESSED, Kind.RUNNING) else None
     top = TOP if measured is None else _height_of(measured, scale)
     top = min(top, FLOOR - SHORTEST_BAR)
     return Mark(
@@ -185,7 +170,7 @@ def _mark(
 
 
 def _without_number(kind: str) -> str:
-    return RUNNING if kind == RUNNING else UNASSESSED
+    return Kind.RUNNING if kind == Kind.RUNNING else Kind.UNASSESSED
 
 
 def _height_of(share: float, scale: float) -> float:

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING
 
 from rtscv_mlops.airflow.page.decision import Decision
 from rtscv_mlops.airflow.page.timeline import (
-    DRIFT,
     LONG,
-    QUIET,
-    RUNNING,
-    UNASSESSED,
-    UNKNOWNS,
     Badge,
     Timeline,
     badge,
@@ -27,7 +22,17 @@ from rtscv_mlops.airflow.page.timeline import (
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.facts import ClassComparison, Comparison, WindowFacts
-from rtscv_mlops.text import counted, number, percent, plain, probability, rate, safe_link
+from rtscv_mlops.outcomes import Kind, ReviewStatus, Verdict
+from rtscv_mlops.text import (
+    counted,
+    estimate,
+    interval,
+    number,
+    percent,
+    plain,
+    probability,
+    safe_link,
+)
 
 if TYPE_CHECKING:
     from rtscv_mlops.operations.overview import MonitorSummary, WindowPage
@@ -35,7 +40,7 @@ if TYPE_CHECKING:
 
 MOST_RECORDS = 20
 FIRST_CLASSES = 10
-URGENCY = (UNKNOWNS, UNASSESSED, DRIFT, RUNNING, QUIET)
+URGENCY = tuple(Kind)
 PROBLEM_RANK, QUIET_RANK = 1, 2
 
 
@@ -188,17 +193,17 @@ def window_view(
 
 
 def _tiles(facts: WindowFacts) -> Iterable[Tile]:
-    share = rate(facts.unknown_rate, facts.unknown_rate_interval).removeprefix("about ")
-    estimate, _, interval = share.partition(" (")
-    kind = UNKNOWNS if facts.detected else QUIET
-    yield Tile("Unknown share", estimate, f"likely {interval[:-1]}" if interval else "", kind)
+    limits = facts.unknown_rate_interval
+    kind = Kind.UNKNOWNS if facts.detected else Kind.QUIET
+    likely = f"likely {interval(limits)}" if limits else ""
+    yield Tile("Unknown share", estimate(facts.unknown_rate), likely, kind)
     looked_at = f"of {counted(facts.sampled, 'row')} looked at"
     yield Tile("Rows extracted", f"{facts.unknowns:,}", looked_at)
     yield Tile("By chance alone", probability(facts.p_value), "if nothing were new")
     if facts.drift is not None:
         comparable = sum(not column.problem for column in facts.drift.columns)
         compared = f"of {counted(comparable, 'column')} compared"
-        moved = DRIFT if facts.verdict in ("drift", "unknowns_and_drift") else ""
+        moved = Kind.DRIFT if Verdict.of(facts.verdict).claims_drift else ""
         yield Tile("Columns moved", str(facts.drift.drifted), compared, moved)
     if facts.comparison is not None:
         change = facts.comparison.challenger_accuracy - facts.comparison.champion_accuracy
@@ -264,16 +269,11 @@ def _records(history: "History", version: str, zone: str) -> tuple[RecordRow, ..
             version=plain(record.version, 20),
             who=plain(record.who),
             when=moment_label(moment(record.at), zone),
-            why=_why(record.kind, record.reason),
+            why=ReviewStatus.explain(record.kind, plain(record.reason, LONG)),
             is_ours=record.version == version,
         )
         for record in list(reversed(history.records))[:MOST_RECORDS]
     )
-
-
-def _why(kind: str, reason: str) -> str:
-    said = plain(reason, LONG)
-    return f"by version {said}" if kind == "superseded" else said
 
 
 def _links(links: dict[str, str]) -> tuple[tuple[str, str], ...]:
