@@ -54,6 +54,17 @@ alert:
   webhook_url_env: {HOOK}
   cooldown: 0s
 """
+TABLE_MONITOR = """\
+name: table
+model:
+  name: leaves
+  tracking_uri_env: GOLDEN_MLFLOW
+source:
+  table: served
+  url_env: GOLDEN_ROWS
+  timezone: UTC
+  timestamp: served_at
+"""
 MISTAKES = """\
 model:
   name: digits
@@ -247,7 +258,7 @@ def _bench(terminal: Terminal) -> None:
 def without_costs(text: str) -> str:
     """Return a text of `bench` without how long each detector took."""
     text = re.sub(r'"seconds": [\d.e-]+', '"seconds": "<seconds>"', text)
-    return COST.sub(r"\1<s>", text)
+    return COST.sub(r"\1  <s>", text)
 
 
 # -- another model, small: what the demo has no example of
@@ -295,6 +306,7 @@ def use_leaves(terminal: Terminal) -> None:
         _judge_leaves(terminal)
     terminal.write("commands/webhook.json", pretty(heard))
     _answer_by_tag(terminal)
+    _read_table(terminal)
     _spoil(terminal)
 
 
@@ -343,6 +355,18 @@ def _answer_by_tag(terminal: Terminal) -> None:
     terminal.run(file, "review", "collect", LEAVES)
     terminal.run(file, "review", "collect", LEAVES)
     terminal.both(file, "audit", "verify", LEAVES)
+
+
+def _read_table(terminal: Terminal) -> None:
+    """Judge rows of a database: no path is part of this monitor, so its window's key is frozen."""
+    file, folder = "commands/table.txt", terminal.folder
+    day = pd.read_csv(folder / "leaves" / "2026-01-07.csv", parse_dates=["served_at"])
+    day["served_at"] = day["served_at"].dt.tz_localize(None)
+    day.to_sql("served", "sqlite:///rows.db", index=False)
+    (folder / "table.yaml").write_text(TABLE_MONITOR)
+    os.environ |= {"GOLDEN_ROWS": "sqlite:///rows.db", "GOLDEN_MLFLOW": LEAVES_DATABASE}
+    terminal.run(file, "check", "table.yaml")
+    terminal.both(file, "run", "table.yaml", "--window", "2026-01-07")
 
 
 def _spoil(terminal: Terminal) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 REPORT = re.compile(r"var report = (.*?);\n\s*var additional_graphs_report", re.S)
 LONG = 40
-DECIMALS = 4
+PRECISION = 5
 SECONDS = "<seconds>"
 REPORTED = ("2026-01-05", "2026-01-06", "2026-01-10", "2026-01-14", "2026-01-18")
 """A window of each kind: reports are long, and say what verdicts say."""
@@ -33,20 +33,27 @@ def runs_of(client: "MlflowClient") -> list["Run"]:
     return sorted(runs, key=lambda run: (run.info.start_time, run.info.run_name))
 
 
-def window_files(client: "MlflowClient") -> dict[str, Any]:
+def window_files(client: "MlflowClient", model: str) -> dict[str, Any]:
     """Return, for each judged window, what its run holds; by the name of a golden file."""
     files: dict[str, Any] = {}
     for run in runs_of(client):
         if run.data.tags.get("rtscv.kind") != "window":
             continue
         day = run.data.tags["rtscv.window_start"][:10]
+        if run.data.tags["rtscv.monitor"] not in (model, ""):
+            day = f"{run.data.tags['rtscv.monitor']}-{day}"
         folder = artifact_folder(run)
         files[f"runs/{day}.json"] = describe_run(run)
         if (folder / "verdict.json").is_file():
             files[f"verdicts/{day}.json"] = verdict_of(folder)
+        if (folder / "clusters.json").is_file():
+            files[f"runs/{day}.json"]["clusters.json is as in the verdict"] = (
+                json.loads((folder / "clusters.json").read_text())
+                == files[f"verdicts/{day}.json"]["clusters"]
+            )
         if (folder / "evidence.npz").is_file():
             files[f"scores/{day}.json"] = evidence_of(folder)
-        if (folder / "report.html").is_file() and day in REPORTED:
+        if (folder / "report.html").is_file() and day[-10:] in REPORTED:
             files[f"reports/{day}.json"] = report_of(folder / "report.html")
     return files
 
@@ -67,7 +74,7 @@ def describe_run(run: "Run") -> dict[str, Any]:
     """Return all that MLflow shows of a run, and the names and small texts of its files."""
     folder = artifact_folder(run)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    small = [path for path in files if path.name in ("alert.json", "clusters.json")]
+    small = [path for path in files if path.name == "alert.json"]
     return {
         "name": run.info.run_name,
         "status": run.info.status,
@@ -115,9 +122,14 @@ def _describe_array(name: str, values: NDArray[Any]) -> dict[str, Any]:
         described["sha"] = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
         return described
     described["summary"] = summary(values)
-    plain = [round(float(value), DECIMALS) for value in values.ravel()]
+    plain = [shorten(value) for value in values.ravel()]
     described["values"] = plain if name.endswith("scores") else plain[:20]
     return described
+
+
+def shorten(value: Any) -> float:
+    """Return a number of few digits."""
+    return float(f"{float(value):.{PRECISION}g}")
 
 
 def summary(values: NDArray[Any]) -> dict[str, float]:
@@ -127,10 +139,10 @@ def summary(values: NDArray[Any]) -> dict[str, float]:
         return {"finite": 0}
     return {
         "finite": int(finite.size),
-        "least": round(float(finite.min()), DECIMALS),
-        "median": round(float(np.median(finite)), DECIMALS),
-        "mean": round(float(finite.mean()), DECIMALS),
-        "most": round(float(finite.max()), DECIMALS),
+        "least": shorten(finite.min()),
+        "median": shorten(np.median(finite)),
+        "mean": shorten(finite.mean()),
+        "most": shorten(finite.max()),
     }
 
 

@@ -1,7 +1,9 @@
 """The story itself, in a process of its own: what it leaves is written as files, normalised."""
 
+import io
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -89,14 +91,14 @@ def tell_story(terminal: commands.Terminal, files: dict[str, Any]) -> list[Any]:
     """Judge the fortnight, then try each command; return clients of both registries."""
     terminal.run("commands/demo.txt", "demo", "--folder", "demo")
     client = commands.connect(terminal.database)
-    files |= facts.window_files(client) | facts.registry_files(client, "digits")
+    files |= facts.window_files(client, "digits") | facts.registry_files(client, "digits")
     commands.use_demo(terminal)
     commands.use_leaves(terminal)
     other = commands.connect(commands.LEAVES_DATABASE)
     after = facts.registry_files(client, "digits", "-after")
     files |= {name: value for name, value in after.items() if name.endswith(".json")}
     files |= facts.registry_files(other, "leaves")
-    for name, value in facts.window_files(other).items():
+    for name, value in facts.window_files(other, "leaves").items():
         kind, day = name.split("/")
         files[f"{kind}/leaves-{day}"] = value
     return [client, other]
@@ -108,12 +110,21 @@ def placeholders(folder: Path, clients: list[Any]) -> Placeholders:
     for client in clients:
         for run in facts.runs_of(client):
             names[run.info.run_id] = "run"
-            if key := run.data.tags.get("rtscv.key"):
-                names[key] = "key"
+            if has_path_in_key(run):
+                names[run.data.tags["rtscv.key"]] = "key"
+            else:
+                kept.add(run.data.tags.get("rtscv.key", ""))
             verdict = facts.artifact_folder(run) / "verdict.json"
             if verdict.is_file():
                 kept.add(json.loads(verdict.read_text())["digest"])
     return Placeholders(folder, names, kept)
+
+
+def has_path_in_key(run: Any) -> bool:
+    """Return whether a window's key depends on a folder of this run; others are frozen."""
+    tags = run.data.tags
+    assessed = not tags.get("rtscv.verdict", "").startswith("not_assessed")
+    return "rtscv.key" in tags and tags["rtscv.monitor"] != "table" and assessed
 
 
 def write(files: dict[str, Any], names: Placeholders, out: Path) -> None:
@@ -138,9 +149,38 @@ def public_names() -> dict[str, Any]:
             group: {name: _describe(path) for name, path in entries.items()}
             for group, entries in project["entry-points"].items()
         },
+        "named by a pickled classifier": pickled_names(),
         "extras": sorted(project["optional-dependencies"]),
         "commands": commands.HEADING.findall((ROOT / "docs" / "cli.md").read_text()),
     }
+
+
+def pickled_names() -> list[str]:
+    """Return which names of ours the pickle of a fitted classifier holds: users keep such files."""
+    from sklearn.datasets import load_digits
+    from sklearn.svm import SVC
+
+    from rtscv_mlops import RTSCVClassifier
+
+    images, digits = load_digits(return_X_y=True)
+    taught = digits < 8
+    model = RTSCVClassifier(SVC())
+    model.fit(images[taught][:600], digits[taught][:600], deployment=images[600:1000])
+    return sorted(_Globals(model).names)
+
+
+class _Globals(pickle.Unpickler):
+    """Reads a pickle of an object, and remembers what of ours was imported for it."""
+
+    def __init__(self, pickled: object) -> None:
+        super().__init__(io.BytesIO(pickle.dumps(pickled)))
+        self.names: set[str] = set()
+        self.load()
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.startswith("rtscv_mlops"):
+            self.names.add(f"{module}:{name}")
+        return super().find_class(module, name)
 
 
 def _describe(path: str) -> str:

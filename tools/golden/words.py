@@ -31,6 +31,7 @@ REPLACED = [
     (re.compile(r"localhost:\d{4,5}|127\.0\.0\.1:\d{4,5}"), "<server>"),
     # Log lines and classes are named after inner modules.
     (re.compile(r"^([A-Z]+) rtscv_mlops(\.\w+)*:", re.MULTILINE), r"\1 rtscv_mlops:"),
+    (re.compile(r'"_task_module": "rtscv_mlops[\w.]*"'), '"_task_module": "rtscv_mlops"'),
     (re.compile(r"[ \t]+$", re.MULTILINE), ""),
 ]
 VENDOR_LINE = re.compile(
