@@ -17,7 +17,7 @@ export DO_NOT_TRACK := true
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock demo up quickstart boundaries intrusion gas-drift images docs build test \
-	test-slow lint format bench bench-paper bench-scale bench-verdict faults clean
+	test-slow golden lint format bench bench-paper bench-scale bench-verdict faults clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ test: install ## Run the fast tests
 # Exit code 5 says that no test is marked slow yet, which is no failure.
 test-slow: install ## Run the slow tests
 	$(PY) -m pytest -m slow $(ARGS) || [ $$? -eq 5 ]
+
+golden: install ## Compare what commands print and write with what was recorded
+	$(PY) -m tools.golden compare $(ARGS)
 
 lint: install ## Check style, format, types and layers
 	$(PY) -m ruff check
