@@ -1,8 +1,10 @@
 """RTSCV: random test sampling and cross-validation, as a plugin for Airflow and MLflow.
 
-A deployed model meets classes it was never taught, and answers with confidence all the same.
-A window of deployment data is sampled and cross-validated against the training data, which
-shows those unknowns; a challenger that knows them serves only after a human approved it.
+A deployed classifier meets classes it was never taught, and still answers with confidence. This
+package compares each window of deployment data with the training data, without labels, and finds
+the rows that are new. A challenger that knows them serves only after a person has approved it.
+
+The names below are the public API. Every other module is private and may change at any time.
 """
 
 from importlib import import_module
@@ -12,8 +14,24 @@ __version__ = "0.1.0"
 
 # Loaded on first use: Airflow imports this package each time it parses a DAG file.
 _MODULE_OF = {
+    "Assessment": "rtscv_mlops.estimator.statistics",
+    "Interval": "rtscv_mlops.window",
+    "Monitor": "rtscv_mlops.config.monitor",
+    "Outcome": "rtscv_mlops.pipeline.run",
     "RTSCVClassifier": "rtscv_mlops.estimator.classifier",
+    "ReviewStatus": "rtscv_mlops.outcomes",
+    "RtscvError": "rtscv_mlops.errors",
+    "Verdict": "rtscv_mlops.outcomes",
+    "WindowFacts": "rtscv_mlops.facts",
+    "list_challengers": "rtscv_mlops.review.answers",
+    "load_monitor": "rtscv_mlops.config.loading",
     "log_champion": "rtscv_mlops.models.register",
+    "promote_challenger": "rtscv_mlops.review.answers",
+    "review_challenger": "rtscv_mlops.review.answers",
+    "roll_back": "rtscv_mlops.review.answers",
+    "run_window": "rtscv_mlops.pipeline.run",
+    "save_report": "rtscv_mlops.tracking.record",
+    "score_window": "rtscv_mlops.operations.score",
 }
 
 __all__ = sorted([*_MODULE_OF, "__version__"])

@@ -31,6 +31,9 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 AIRFLOW = (ROOT / "docs" / "airflow.md").read_text()
 KUBERNETES = (ROOT / "docs" / "kubernetes.md").read_text()
+OVERVIEW = (ROOT / "docs" / "overview.md").read_text()
+BENCH = (ROOT / "docs" / "bench.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 ESTIMATOR = (ROOT / "docs" / "estimator.md").read_text()
 VERDICT = (ROOT / "docs" / "verdict.md").read_text()
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -106,12 +109,12 @@ def run_command(line, folder):
 
 
 @pytest.mark.slow
-def test_the_readme_table_is_what_bench_prints(tmp_path):
-    """The README shows what its command prints, but for seconds."""
+def test_the_bench_page_shows_what_bench_prints(tmp_path):
+    """The page shows what its command prints, except for seconds."""
     demo.prepare(tmp_path / "demo", [next(demo.make_days())])
     ((command, shown),) = re.findall(
         r"^```text\n\$ (rtscv-mlops bench [^\n]*)\n(.*?)^```",
-        README,
+        BENCH,
         flags=re.MULTILINE | re.DOTALL,
     )
     words = [Path(sys.executable).with_name("rtscv-mlops"), *shlex.split(command)[1:]]
@@ -138,7 +141,7 @@ def test_the_page_of_commands_is_theirs():
 @pytest.mark.parametrize("name", [command.name for command in COMMANDS])
 def test_every_command_is_named(name):
     """A command that nobody can find does not exist."""
-    assert f"| `rtscv-mlops {name}` |" in README
+    assert f"| `rtscv-mlops {name}` |" in OVERVIEW
 
 
 def test_the_estimator_page_quotes_the_measured_macro_f():
@@ -191,13 +194,13 @@ def test_the_estimator_page_quotes_the_measured_verdicts():
     assert all(int(row[4]) == 0 for row in drift)
 
 
-def test_the_readme_quotes_the_measured_cost():
-    """What the README says of large windows is what the benchmark has written."""
+def test_the_overview_quotes_the_measured_cost():
+    """What the overview says of large windows is what the benchmark has written."""
     cost = (ROOT / "docs" / "cost.md").read_text()
     quoted = re.search(
         r"ten million rows peaks at (\d+) MB, one of a million at (\d+), and\s"
         r"takes ([\d.]+) CPU seconds more",
-        README,
+        OVERVIEW,
     ).groups()
 
     def measured(what):
@@ -213,13 +216,13 @@ def test_the_readme_quotes_the_measured_cost():
 def test_every_exit_code_is_named():
     """The table of verdicts has the exit codes of `run`."""
     for verdict, code in ((each, each.traits.exit_code) for each in Verdict):
-        assert re.search(rf"^\| `{verdict}\b.* \| {code} \|$", README, flags=re.MULTILINE)
+        assert re.search(rf"^\| `{verdict}\b.* \| {code} \|$", OVERVIEW, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("part", [name for name in Monitor.model_fields if name != "name"])
 def test_every_part_of_a_monitor_is_named(part):
     """The table of the monitor's parts is whole."""
-    assert re.search(rf"^\|.*`{part}`.*\| ", README, flags=re.MULTILINE)
+    assert re.search(rf"^\|.*`{part}`.*\| ", OVERVIEW, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("parameter", signature(RTSCVClassifier).parameters.values(), ids=str)
@@ -251,12 +254,12 @@ def test_candidate_classes_are_explained(name):
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_target_is_named(target):
     """A target that nobody can find does not exist."""
-    assert f"`make {target}`" in README
+    assert f"`make {target}`" in CONTRIBUTING
 
 
 def test_every_named_target_exists():
-    """No command in the README leads nowhere."""
-    assert set(re.findall(r"(?:`|\$ )make ([a-z-]+)", README)) <= set(TARGETS)
+    """Every target that README and CONTRIBUTING name exists."""
+    assert set(re.findall(r"(?:`|\$ )make ([a-z-]+)", README + CONTRIBUTING)) <= set(TARGETS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -312,3 +315,8 @@ def test_the_kubernetes_page_can_be_copied(tmp_path):
 
     (container,) = yaml.safe_load(template)["spec"]["containers"]
     assert container["name"] == CONTAINER
+
+
+def test_the_readme_is_short():
+    """The README fits into five minutes; the rest is on the site."""
+    assert len(README.split()) <= 700
