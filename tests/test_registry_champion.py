@@ -21,6 +21,7 @@ from sklearn.svm import SVC
 
 from rtscv_mlops import RTSCVClassifier, log_champion
 from rtscv_mlops.config.monitor import ModelSettings
+from rtscv_mlops.config.values import RESERVED_ALIASES
 from rtscv_mlops.errors import ModelError, NotAssessed, ServiceError
 from rtscv_mlops.estimator.learner import FactoryClassifier
 from rtscv_mlops.models.load import find_champion, load_champion
@@ -189,6 +190,18 @@ def test_no_champion_is_told_with_the_command(client, numbers):
     program = str(caught.value).split('python -c "')[1].rstrip('"')
     exec(program)
     assert str(find_champion(client, ModelSettings(name="headless")).version) == "1"
+
+
+def test_a_reserved_alias_is_not_offered(client, numbers):
+    """The hint lists only aliases that `model.alias` accepts."""
+    log(client, SVC(), *numbers, "renamed", alias="live")
+    for alias in RESERVED_ALIASES:
+        client.set_registered_model_alias("renamed", alias, "1")
+
+    with pytest.raises(NotAssessed, match=r"It has 'live' \(version 1\): name the one") as caught:
+        load_champion(client, ModelSettings(name="renamed"))
+
+    assert not any(alias in str(caught.value) for alias in RESERVED_ALIASES)
 
 
 def test_a_deleted_champion_is_no_champion(client, numbers):

@@ -26,6 +26,16 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 
+CHAMPION = "champion"
+CHALLENGER = "challenger"
+PREVIOUS_CHAMPION = "previous_champion"
+RESERVED_ALIASES = {
+    CHALLENGER: "the version under review",
+    PREVIOUS_CHAMPION: "the version that served before the last promotion",
+}
+"""Aliases that a review or a promotion moves, with their meaning. `model.alias` takes none."""
+
+
 class Conflict(NamedTuple):
     """Settings that are fine alone and cannot be used together."""
 
@@ -186,8 +196,8 @@ def _existing_zone(name: str) -> str:
 def _free_alias(alias: str) -> str:
     if re.match(r"(latest|v[0-9]+)$", alias, flags=re.IGNORECASE):
         refuse(f"{alias} is reserved by MLflow; choose another alias")
-    if alias == "challenger":
-        refuse("challenger is what a model under review is called; choose another alias")
+    if alias in RESERVED_ALIASES:
+        refuse(f"{alias} is reserved for {RESERVED_ALIASES[alias]}; choose another alias")
     return alias
 
 

@@ -17,12 +17,12 @@ from mlflow.models import Model, ModelSignature
 from mlflow.tracking import MlflowClient
 
 from rtscv_mlops.config.monitor import ModelSettings
+from rtscv_mlops.config.values import RESERVED_ALIASES
 from rtscv_mlops.errors import Code, ModelError, NotAssessed
 from rtscv_mlops.models.signature import as_tensor, check_same, model_columns, noted
 from rtscv_mlops.models.trust import PICKLE_RISK, check_loadable, fetched, list_files, load_skops
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import asking, is_absent, public_address
-from rtscv_mlops.tracking.registry import CHALLENGER
 from rtscv_mlops.window import Column
 
 SUPPORTED = ("sklearn", "xgboost", "lightgbm")
@@ -164,7 +164,7 @@ def _how_to_set_alias(
     others = [
         f"{alias!r} (version {version})"
         for alias, version in sorted(registered.aliases.items())
-        if alias != CHALLENGER
+        if alias not in RESERVED_ALIASES
     ]
     if others:
         return f"{absent} It has {', '.join(others)}: name the one that serves in model.alias."

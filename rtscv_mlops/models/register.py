@@ -19,6 +19,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
+from rtscv_mlops.config.values import CHAMPION
 from rtscv_mlops.errors import Code, ModelError, TrainingDataError
 from rtscv_mlops.models import training
 from rtscv_mlops.models.load import check_classifier
@@ -55,7 +56,7 @@ def log_champion(
     y: Any,
     *,
     name: str,
-    alias: str | None = "champion",
+    alias: str | None = CHAMPION,
     replace: bool = False,
     holdout: tuple[Any, Any] | None = None,
     tracking_uri: str | None = None,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
+from rtscv_mlops.config.values import CHAMPION, PREVIOUS_CHAMPION
 from rtscv_mlops.errors import Code, ReviewError, ServiceError
 from rtscv_mlops.tracking.client import asking, is_absent
 from rtscv_mlops.tracking.journal import (
@@ -43,8 +44,6 @@ from rtscv_mlops.tracking.registry import (
     show_outcome,
 )
 
-CHAMPION = "champion"
-PREVIOUS = "previous_champion"
 DECISION, UNDOES = "decision", "undoes"
 SEEN_CHAMPION, SEEN_REPORT, SEEN_MODEL = "champion", "report_sha256", "model_sha256"
 ROLLED_BACK_TAG = "rtscv.rolled_back"
@@ -219,7 +218,7 @@ def roll_back(
             wanted = Entry(ROLLED_BACK, "", "", reviewer, reason, {FROM: champion or ""})
             if _is_repeat(interrupted, wanted):
                 return None
-            back = read_aliases(client, model).get(PREVIOUS)
+            back = read_aliases(client, model).get(PREVIOUS_CHAMPION)
             if back is None:
                 raise _nothing_to_restore(model, last_move(records))
             return Entry(ROLLED_BACK, back, "", reviewer, reason, wanted.details)
@@ -360,10 +359,10 @@ def _carry_out_last_move(ledger: Ledger, alias: str) -> Record:
 def _set_aliases(ledger: Ledger, alias: str, move: Record) -> None:
     client, model = ledger.client, ledger.model
     if move.kind == PROMOTED:
-        repeat(client.set_registered_model_alias, model, PREVIOUS, move.details[FROM])
+        repeat(client.set_registered_model_alias, model, PREVIOUS_CHAMPION, move.details[FROM])
     repeat(client.set_registered_model_alias, model, alias, move.version)
     if move.kind == ROLLED_BACK:
-        repeat(client.delete_registered_model_alias, model, PREVIOUS)
+        repeat(client.delete_registered_model_alias, model, PREVIOUS_CHAMPION)
         _mark_rolled_back(ledger, move)
     if UNDOES in move.details:
         _unmark_rolled_back(ledger, move)

@@ -11,6 +11,7 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
+from rtscv_mlops.config.values import CHALLENGER, CHAMPION
 from rtscv_mlops.errors import Code, ModelError, ReviewError, ServiceError
 from rtscv_mlops.outcomes import ReviewStatus
 from rtscv_mlops.text import plain
@@ -62,7 +63,6 @@ def noted(
     return text
 
 
-CHALLENGER = "challenger"
 PENDING = ReviewStatus.PENDING.value
 OURSELVES = "rtscv-mlops"
 PAGE = 1000
@@ -237,7 +237,7 @@ def offer_version(
     model: str,
     version: str,
     *,
-    alias: str = "champion",
+    alias: str = CHAMPION,
     blocked: str = "",
     check: Check = unchecked,
 ) -> VersionSummary:
