@@ -79,7 +79,6 @@ lint: install ## Check style, format, types and layers
 	$(PY) -m pytest -q tests/test_architecture.py
 
 docs: install ## Build the documents as a site, in site/
-	$(PY) -m rtscv_mlops.config docs
 	$(PY) -m tools.docs
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build # with --quiet a warning would be no error
 

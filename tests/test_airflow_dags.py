@@ -148,7 +148,7 @@ def test_a_broken_file_stops_no_other(tmp_path, parse):
 
     assert sorted(found["dags"]) == ["rtscv__good"]
     assert sorted(found["errors"]) == [str(torn), str(twin)]
-    assert "torn.yaml:2: model.nam: is no setting" in found["errors"][str(torn)]
+    assert "torn.yaml:2: model.nam: unknown setting" in found["errors"][str(torn)]
     assert "have the same model and source" in found["errors"][str(twin)]
 
 

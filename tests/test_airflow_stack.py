@@ -138,7 +138,7 @@ def test_a_broken_monitor_is_its_own_import_error(stack, first):
     )
 
     assert error["filename"] == str(stack.monitors / "torn.yaml")
-    assert "torn.yaml:2: model.nam: is no setting; did you mean name?" in error["stack_trace"]
+    assert "torn.yaml:2: model.nam: unknown setting; did you mean name?" in error["stack_trace"]
     dags = stack.call("vic", "GET", "/dags").json()["dags"]
     assert [one["dag_id"] for one in dags] == [DAG_ID]
     (stack.monitors / "torn.yaml").unlink()

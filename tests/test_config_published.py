@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtscv_mlops.config.__main__ import write_published
 from rtscv_mlops.config.document import read_document
-from rtscv_mlops.config.loading import load_monitor
+from rtscv_mlops.config.loading import PATTERNS, load_monitor
 from rtscv_mlops.config.schema import SCHEMA_FILE, monitor_schema, monitor_template
+from rtscv_mlops.config.values import DURATION, TIME
 from rtscv_mlops.window import Column
 from tests.monitors import FULL, MINIMAL, refusal, with_lines, write_monitor
+from tools.docs import write_pages
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -27,8 +28,8 @@ def write(tmp_path):
 
 @pytest.mark.parametrize("name", [SCHEMA_FILE, "monitor.md"])
 def test_the_published_files_are_fresh(tmp_path, name):
-    """`python -m rtscv_mlops.config docs` was run after the last change of a setting."""
-    write_published(tmp_path)
+    """`python -m tools.docs` was run after the last change of a setting."""
+    write_pages(tmp_path)
 
     assert (DOCS / name).read_text() == (tmp_path / name).read_text()
 
@@ -47,6 +48,21 @@ def test_every_setting_is_explained():
                 continue
             assert setting["description"], name
             assert setting.get("default") not in (None, "") or setting["examples"], name
+
+
+def patterns_in(schema):
+    """All patterns that a schema holds at any depth, for values and for names."""
+    if isinstance(schema, list):
+        return set().union(*map(patterns_in, schema))
+    if not isinstance(schema, dict):
+        return set()
+    own = {schema["pattern"]} if isinstance(schema.get("pattern"), str) else set()
+    return own.union(schema.get("patternProperties", ()), *map(patterns_in, schema.values()))
+
+
+def test_every_pattern_is_explained():
+    """A value that does not match is refused with a sentence, not with a regular expression."""
+    assert patterns_in(monitor_schema()) - {DURATION, TIME} <= set(PATTERNS)
 
 
 def test_the_schema_accepts_what_loads(write):
@@ -112,14 +128,19 @@ def test_a_secret_does_not_get_into_the_template(write):
 
 
 def test_the_template_shows_the_defaults(write):
-    """Taking away the # of every setting that has a default changes nothing."""
+    """Removing the # of every setting that has a default changes nothing."""
     text = monitor_template("digits")
     optional = re.compile(r"^#(reference|labels|baseline|canary):\n(#  .*\n)*", flags=re.MULTILINE)
-    unset = re.compile(r"^ *# .*\(Not set\.\)\n *#.*\n", flags=re.MULTILINE)
-    wrapped = re.compile(r"^ *# .*\n *# +its value\. \(Not set\.\)\n *#.*\n", flags=re.MULTILINE)
     nested = re.compile(r"^#  (email|resources):\n(#    .*\n)*", flags=re.MULTILINE)
-    for part in (optional, nested, wrapped, unset):
-        text = part.sub("", text)
+    with_default, description = [], ""
+    for line in nested.sub("", optional.sub("", text)).splitlines(keepends=True):
+        if re.match(r" *(#( {2})+)?# \S", line):
+            description += line.strip("# \n") + " "
+            continue
+        if "(Example.)" not in description:
+            with_default.append(line)
+        description = ""
+    text = "".join(with_default)
 
     active = re.sub(r"^( *)#(?=( {2})*\w+:)", r"\1", text, flags=re.MULTILINE)
 

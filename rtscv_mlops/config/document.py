@@ -1,13 +1,11 @@
 """A YAML file as plain values with the line of each, read strictly.
 
-Knows YAML and its traps; knows no setting. What one version of YAML reads as text and another as
-a number or a truth value is refused rather than guessed, and so are repeated keys, tags,
-references that multiply, and deep nesting.
+YAML 1.1 and 1.2 disagree about values such as `no` or `012`. Those are refused rather than
+guessed. So are repeated keys, tags, references that multiply, and deep nesting.
 """
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,12 +17,15 @@ MAX_DEPTH = 12
 MAX_VALUES = 25_000
 MAX_MISTAKES = 100
 
-NOTHING = {"", "~", "null", "Null", "NULL"}
-TRUTH = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-MAYBE_TRUTH = re.compile(r"yes|no|on|off", flags=re.IGNORECASE)
-WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+NULLS = {"", "~", "null", "Null", "NULL"}
+BOOLEANS = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+AMBIGUOUS_BOOLEAN = re.compile(r"yes|no|on|off", flags=re.IGNORECASE)
+INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-MAYBE_NUMBER = re.compile(
+AMBIGUOUS_NUMBER = re.compile(
     r"[-+]?(0[0-9]+|0[xob][0-9a-f_]+|[0-9][0-9_]*_[0-9_.]*|[0-9]+(:[0-5]?[0-9])+(\.[0-9_]*)?"
     r"|\.inf|\.nan)",
     flags=re.IGNORECASE,
@@ -32,65 +33,66 @@ MAYBE_NUMBER = re.compile(
 MAX_DIGITS = 18  # more do not fit 64 bits
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
-Place = tuple[str | int, ...]
+Location = tuple[str | int, ...]
+"""Keys and indices that lead to a value, such as ("alert", "email", "to", 0)."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """One thing to mend; `concerns` are the places that could be changed to mend it.
+    """One problem in a file. A change at any location in `concerns` may fix it.
 
-    In a conflict each value is right alone, and they do not go together.
+    In a conflict, each value is valid on its own but not together with the others.
     """
 
     line: int
-    place: Place
-    what: str
-    concerns: frozenset[Place] = frozenset()
+    location: Location
+    problem: str
+    concerns: frozenset[Location] = frozenset()
     is_conflict: bool = False
 
     def __str__(self) -> str:
-        return f"{write_place(self.place)}: {self.what}" if self.place else self.what
+        if not self.location:
+            return self.problem
+        keys = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.location)
+        # A key may hold control characters, which would reach a terminal.
+        shown = "".join(keys).removeprefix(".").encode("unicode_escape").decode("ascii")
+        return f"{shown[:200]}: {self.problem}"
 
 
 @dataclass
 class Document:
-    """The values of a file, the line of each place, and what was wrong already as YAML."""
+    """The values of a file, the line of each, and the mistakes in its YAML."""
 
     data: Any = None
-    lines: dict[Place, int] = field(default_factory=dict)
-    mistakes: dict[Place, Mistake] = field(default_factory=dict)
+    lines: dict[Location, int] = field(default_factory=dict)
+    mistakes: dict[Location, Mistake] = field(default_factory=dict)
 
-    def line_of(self, place: Place) -> int:
-        """Return the line of a place, or of what is nearest around it."""
-        while place and place not in self.lines:
-            place = place[:-1]
-        return self.lines.get(place, 1)
+    def line_of(self, location: Location) -> int:
+        """Return the line of a value, or of the closest section around it."""
+        while location and location not in self.lines:
+            location = location[:-1]
+        return self.lines.get(location, 1)
 
-    def complain(self, place: Place, what: str) -> None:
+    def add_mistake(self, location: Location, problem: str) -> None:
         if len(self.mistakes) < MAX_MISTAKES:
-            self.mistakes.setdefault(place, Mistake(self.line_of(place), place, what))
+            mistake = Mistake(self.line_of(location), location, problem)
+            self.mistakes.setdefault(location, mistake)
 
 
-class NotReadable(Exception):
-    """The text is no YAML that we read; nothing further can be said about it."""
+class UnreadableDocument(Exception):
+    """The text cannot be parsed, so nothing else can be checked."""
 
-    def __init__(self, line: int, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, line: int, problem: str) -> None:
+        super().__init__(problem)
         self.line = line
 
 
-def write_place(place: Place) -> str:
-    """Write a place as people do: `alert.email.to[0]`, with odd characters made visible."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
-    return text.removeprefix(".").encode("unicode_escape").decode("ascii")[:200]
-
-
 def read_document(text: str) -> Document:
-    """Read one YAML document; mistakes that leave it readable are collected."""
+    """Read one YAML document. Mistakes that leave it readable are collected."""
     root = _compose(text)
     document = Document()
     if root is not None:
-        document.data = _Reading(document).value(root, ())
+        document.data = _NodeReader(document).value(root, ())
     return document
 
 
@@ -98,66 +100,56 @@ def _compose(text: str) -> yaml.Node | None:
     try:
         return _FastLoader(text).get_single_node()
     except (yaml.YAMLError, ValueError, OverflowError):
-        # What is wrong is said in PyYAML's own words, which are better than those of libyaml.
-        return _compose_slowly(text)
-
-
-def _compose_slowly(text: str) -> yaml.Node | None:
+        pass  # PyYAML reads the text again: it explains errors better than libyaml does.
     try:
-        return _ShallowLoader(text).get_single_node()
+        return _PlainLoader(text).get_single_node()
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise NotReadable(mark.line + 1 if mark else 1, _in_plain_words(error)) from error
+        mark, problem = error.problem_mark or error.context_mark, error.problem or ""
+        if "'\\t'" in problem:
+            problem = "is indented with a tab; YAML allows only spaces"
+        elif "another document" in problem:
+            problem = "starts a second document; a monitor is one document, so remove the line ---"
+        else:
+            problem = f"is not valid YAML: {', '.join(filter(None, (error.context, problem)))}"
+        raise UnreadableDocument(mark.line + 1 if mark else 1, problem) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise NotReadable(line, "holds a character that YAML does not allow") from error
-    except (ValueError, OverflowError) as error:  # from PyYAML, at numbers in escapes
-        raise NotReadable(1, f"is not YAML: {error}") from error
+        raise UnreadableDocument(line, "contains a character that YAML does not allow") from error
+    except (ValueError, OverflowError) as error:  # from PyYAML, for numbers in escapes
+        raise UnreadableDocument(1, f"is not valid YAML: {error}") from error
 
 
-def _in_plain_words(error: yaml.MarkedYAMLError) -> str:
-    problem = error.problem or ""
-    if "'\\t'" in problem:
-        return "is indented with a tab; YAML allows only spaces"
-    if "another document" in problem:
-        return "begins a second document; a monitor is one document, so remove the line ---"
-    return f"is not YAML: {', '.join(filter(None, (error.context, problem)))}"
-
-
-class _Shallow(Composer):
-    """Composes nodes without tags, neither deeper nor more than a monitor can be."""
+class _LimitedComposer(Composer):
+    """Composes nodes, but refuses tags, deep nesting and too many values."""
 
     depth = 0
     nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[attr-defined]
-        problem = self._problem(event)
-        if problem:
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+        line = event.start_mark.line + 1
+        if getattr(event, "tag", None):
+            raise UnreadableDocument(line, "has a YAML tag (!); tags are not allowed")
+        if self.depth > MAX_DEPTH:
+            raise UnreadableDocument(line, f"is nested more than {MAX_DEPTH} levels deep")
+        if self.nodes > 2 * MAX_VALUES:
+            raise UnreadableDocument(line, f"has more than {MAX_VALUES} values")
         self.depth += 1
         self.nodes += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
 
-    def _problem(self, event: Any) -> str | None:
-        if getattr(event, "tag", None):
-            return "tags, which begin with !, are not allowed"
-        if self.depth > MAX_DEPTH:
-            return f"nested more than {MAX_DEPTH} deep"
-        return f"more than {MAX_VALUES} values" if self.nodes > 2 * MAX_VALUES else None
 
-
-class _ShallowLoader(_Shallow, yaml.SafeLoader):
-    """Written in Python: explains well what is wrong."""
+class _PlainLoader(_LimitedComposer, yaml.SafeLoader):
+    """PyYAML's parser in Python, with good error messages."""
 
 
 if yaml.__with_libyaml__:
     from yaml.cyaml import CParser  # type: ignore[attr-defined]
 
-    class _FastLoader(_Shallow, Resolver, CParser):
-        """Reads events by libyaml: Airflow reads every monitor each time it parses its DAGs."""
+    class _FastLoader(_LimitedComposer, Resolver, CParser):
+        """libyaml's parser: Airflow reads every monitor each time it parses its DAGs."""
 
         def __init__(self, text: str) -> None:
             CParser.__init__(self, text)
@@ -165,86 +157,87 @@ if yaml.__with_libyaml__:
             Resolver.__init__(self)
 
 else:
-    _FastLoader = _ShallowLoader  # type: ignore[misc, assignment]
+    _FastLoader = _PlainLoader  # type: ignore[misc, assignment]
 
 
-class _Reading:
-    """One walk over the nodes; counts values, since references can multiply them."""
+class _NodeReader:
+    """Turns nodes into values. It counts them, since references can multiply values."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
         self.values = 0
 
-    def value(self, node: yaml.Node, place: Place) -> Any:
+    def value(self, node: yaml.Node, location: Location) -> Any:
         self.values += 1
-        if self.values > MAX_VALUES or len(place) > MAX_DEPTH:
-            raise NotReadable(
+        if self.values > MAX_VALUES or len(location) > MAX_DEPTH:
+            raise UnreadableDocument(
                 node.start_mark.line + 1,
-                f"makes more than {MAX_VALUES} values, or a reference (*) that never ends",
+                f"expands to more than {MAX_VALUES} values, or has a reference (*) to itself",
             )
         if isinstance(node, yaml.MappingNode):
-            return self.mapping(node, place)
+            return self.mapping(node, location)
         if isinstance(node, yaml.SequenceNode):
-            return list(self.items(node, place))
+            return self.sequence(node, location)
         assert isinstance(node, yaml.ScalarNode)
-        return self.scalar(node, place)
+        return self.scalar(node, location)
 
-    def items(self, node: yaml.SequenceNode, place: Place) -> Iterator[Any]:
-        for number, item in enumerate(node.value):
-            here = (*place, number)
+    def sequence(self, node: yaml.SequenceNode, location: Location) -> list[Any]:
+        items = []
+        for index, item in enumerate(node.value):
+            here = (*location, index)
             self.document.lines[here] = item.start_mark.line + 1
-            yield self.value(item, here)
+            items.append(self.value(item, here))
+        return items
 
-    def mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
+        settings: dict[str, Any] = {}
         for key, item in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
-                self.document.complain(place, f"has a key on line {line} that is no text")
+                self.document.add_mistake(location, f"has a key on line {line} that is not text")
                 continue
-            here = (*place, key.value)
-            if key.value in found:
+            here = (*location, key.value)
+            if key.value in settings:
                 first = self.document.lines[here]
-                self.document.complain(here, f"is given twice, on lines {first} and {line}")
+                self.document.add_mistake(here, f"is given twice, on lines {first} and {line}")
                 continue
             self.document.lines[here] = line
-            found[key.value] = self.value(item, here)
-        return found
+            settings[key.value] = self.value(item, here)
+        return settings
 
-    def scalar(self, node: yaml.ScalarNode, place: Place) -> Any:
+    def scalar(self, node: yaml.ScalarNode, location: Location) -> Any:
         text = str(node.value)
-        if node.style:  # quoted, or a block of text
-            return self.text(text, place)
-        if text in NOTHING:
-            return None
-        if text in TRUTH:
-            return TRUTH[text]
-        if WHOLE.fullmatch(text) and len(text) <= MAX_DIGITS:
-            return int(text)
-        if MAYBE_TRUTH.fullmatch(text) or MAYBE_NUMBER.fullmatch(text):
-            self.document.complain(place, _quote_it(text))
-            return text
-        if NUMBER.fullmatch(text):
-            return self.number(text, place)
-        return self.text(text, place)
-
-    def number(self, text: str, place: Place) -> Any:
-        number = float(text)
-        if WHOLE.fullmatch(text) or not math.isfinite(number):
-            self.document.complain(place, "is too large a number; put it in quotes if it is text")
-            return text
-        return number
-
-    def text(self, text: str, place: Place) -> str:
+        is_quoted = bool(node.style)  # a block of text counts as quoted
+        if not is_quoted:
+            if text in NULLS:
+                return None
+            if text in BOOLEANS:
+                return BOOLEANS[text]
+            if INTEGER.fullmatch(text) and len(text) <= MAX_DIGITS:
+                return int(text)
+            if AMBIGUOUS_BOOLEAN.fullmatch(text):
+                return self.ambiguous(text, location, "boolean", "true or false")
+            if AMBIGUOUS_NUMBER.fullmatch(text):
+                return self.ambiguous(text, location, "number", "a plain decimal number")
+            if NUMBER.fullmatch(text):
+                return self.number(text, location)
         if UNPRINTABLE.search(text):
-            self.document.complain(place, "holds a control character")
+            self.document.add_mistake(location, "contains a control character")
         return text
 
+    def ambiguous(self, text: str, location: Location, kind: str, instead: str) -> str:
+        problem = (
+            f"{text[:40]} is text in one version of YAML and a {kind} in another; "
+            f"put it in quotes if it is text, otherwise write {instead}"
+        )
+        self.document.add_mistake(location, problem)
+        return text
 
-def _quote_it(text: str) -> str:
-    kind = "truth value" if MAYBE_TRUTH.fullmatch(text) else "number"
-    plain = "true or false" if kind == "truth value" else "a plain decimal number"
-    return (
-        f"{text[:40]} is text in one version of YAML and a {kind} in another; "
-        f"put it in quotes if it is text, else write {plain}"
-    )
+    def number(self, text: str, location: Location) -> float | str:
+        number = float(text)
+        if math.isfinite(number) and not INTEGER.fullmatch(text):
+            return number
+        self.document.add_mistake(
+            location, "is too large for a number; put it in quotes if it is text"
+        )
+        return text

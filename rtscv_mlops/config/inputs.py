@@ -1,7 +1,4 @@
-"""Where rows are read: deployment data, training data, late labels.
-
-Knows how a place is named; knows nothing of reading it.
-"""
+"""The settings of the data that a monitor reads: windows, training data and late labels."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -26,109 +23,120 @@ Option = str | int | float | bool
 
 
 class CsvSettings(Settings):
-    """How CSV files are written."""
+    """The dialect of CSV files."""
 
-    delimiter: str = Field(default=",", min_length=1, max_length=1, description="Between fields.")
-    decimal: Literal[".", ","] = Field(default=".", description="Decimal sign of numbers.")
-    encoding: Encoding = Field(default="utf-8", description="Encoding of the text.")
-    null_values: Texts = Field(default=("",), description="Texts that mean missing.")
+    delimiter: str = Field(
+        default=",", min_length=1, max_length=1, description="Character between fields."
+    )
+    decimal: Literal[".", ","] = Field(default=".", description="Decimal separator of numbers.")
+    encoding: Encoding = Field(default="utf-8", description="Text encoding, by its name in Python.")
+    null_values: Texts = Field(default=("",), description="Texts to read as missing values.")
 
     def conflicts(self) -> Iterator[Conflict]:
         if self.delimiter == self.decimal:
             yield Conflict(
                 ("delimiter", "decimal"),
-                f"{self.decimal!r} cannot both part fields and mark decimals",
+                f"{self.decimal!r} cannot be both the delimiter and the decimal separator",
             )
         if self.delimiter in '"\r\n':
-            yield Conflict(("delimiter",), "quotes and line ends cannot part fields")
+            yield Conflict(("delimiter",), "the delimiter cannot be a quote or a line break")
 
 
 class TableSettings(Settings):
-    """Where rows are read: files, folders and object stores, or a database."""
+    """Where to read rows: files, an object store, or a database."""
 
     path: Address | None = Field(
         default=None,
-        description="File, glob, folder or object-store address of Parquet or CSV files.",
+        description="Parquet or CSV files: a file, folder, glob pattern or object-store URL.",
         examples=["windows/"],
     )
     format: Literal["auto", "parquet", "csv"] = Field(
-        default="auto", description="Format of the files; auto goes by their names."
+        default="auto",
+        description="File format. `auto` decides by the file extension.",
     )
-    csv: CsvSettings = Field(default=CsvSettings(), description="How CSV files are written.")
+    csv: CsvSettings = Field(default=CsvSettings(), description="The dialect of CSV files.")
     storage_options: Options = Field(
         default_factory=dict,
-        description="Options of the object store; an option that ends in _env names the "
-        "environment variable with its value.",
+        description="Options for the object store. An option whose name ends in `_env` takes its "
+        "value from the environment variable it names.",
         examples=[{"endpoint_url": "http://localhost:9000", "secret_env": "STORE_SECRET"}],
     )
     on_bad_file: Literal["fail", "skip"] = Field(
-        default="fail", description="What an unusable file with rows in the window does."
+        default="fail",
+        description="What to do with an unreadable file that may hold needed rows: `fail` stops "
+        "the run, `skip` leaves the file out and reports it.",
     )
     max_bytes: int = Field(
         default=20_000_000_000,
         ge=1_000_000,
-        description="More bytes than this, uncompressed, are refused: a guard against bombs.",
+        description="Maximum amount of uncompressed data to read, in bytes. More data stops the "
+        "run, as a guard against decompression bombs.",
     )
     table: Name | None = Field(
         default=None,
-        description="Database table, `schema.table` or `table`.",
+        description="Database table to read, as `table` or `schema.table`.",
         examples=["served.requests"],
     )
     query: Name | None = Field(
         default=None,
-        description="SELECT statement instead of a table; may use :start and :end.",
+        description="SELECT statement to read instead of a table. It may use `:start` and `:end`.",
         examples=["SELECT * FROM requests WHERE served_at >= :start AND served_at < :end"],
     )
     url: Address | None = Field(
         default=None,
-        description="Database address without user or password (e.g. SQLite).",
+        description="SQLAlchemy URL of the database, without user or password.",
         examples=["sqlite:///requests.db"],
     )
     url_env: EnvName | None = Field(
         default=None,
-        description="Environment variable that holds the database address.",
+        description="Environment variable that holds the database URL.",
         examples=["REQUESTS_DATABASE_URL"],
     )
 
     def conflicts(self) -> Iterator[Conflict]:
-        places, addresses = ("path", "table", "query"), ("url", "url_env")
-        place = [name for name in places if getattr(self, name) is not None]
-        address = [name for name in addresses if getattr(self, name) is not None]
-        if len(place) != 1:
-            found = f"{' and '.join(place)} are given" if place else "none is given"
-            yield Conflict(places, f"name one place to read from: path, table or query; {found}")
-        elif place == ["path"] and address:
+        inputs = [name for name in ("path", "table", "query") if getattr(self, name) is not None]
+        urls = [name for name in ("url", "url_env") if getattr(self, name) is not None]
+        if len(inputs) != 1:
+            given = f"{' and '.join(inputs)} are set" if inputs else "none is set"
             yield Conflict(
-                (address[0], "path"), f"{address[0]} belongs to a table or query, not to a path"
+                ("path", "table", "query"), f"set exactly one of path, table and query; {given}"
             )
-        elif place != ["path"] and len(address) != 1:
-            yield Conflict((*addresses, place[0]), f"a {place[0]} needs either url or url_env")
+        elif inputs == ["path"] and urls:
+            yield Conflict(
+                (urls[0], "path"), f"{urls[0]} belongs to a table or query, not to a path"
+            )
+        elif inputs != ["path"] and len(urls) != 1:
+            yield Conflict(("url", "url_env", inputs[0]), f"a {inputs[0]} needs url or url_env")
 
 
 class SourceSettings(TableSettings):
-    """Where deployment data lands, and which column says when."""
+    """The production data to monitor, and the roles of its columns."""
 
     timestamp: Name = Field(
-        description="Column that says when a row was served.", examples=["served_at"]
+        description="Column with the time at which a row was served.", examples=["served_at"]
     )
     timezone: Zone | None = Field(
         default=None,
-        description="Zone of timestamps that carry none.",
+        description="Time zone of timestamps that carry none. Unless it is set, such timestamps "
+        "are refused.",
         examples=["Europe/Zurich"],
     )
     key: Name | None = Field(
         default=None,
-        description="Column that identifies a row, for `score` and `report.key`.",
+        description="Column that identifies a row. `labels` and `report.key` need it.",
         examples=["request_id"],
     )
     label: Name | None = Field(
         default=None,
-        description="Column with the true label, if the window has it; never a feature.",
+        description="Column with the true label, if the data has one. It is never used as a "
+        "feature.",
         examples=["true_class"],
     )
     origin: Name | None = Field(
         default=None,
-        description="Column that says who sent a row, such as a tenant; its values stay there.",
+        description="Column that names the sender of a row, such as a tenant. Used to report "
+        "unknowns that come mostly from one sender. Its values stay in the source unless "
+        "`report.columns` lists it.",
         examples=["tenant"],
     )
 
@@ -137,45 +145,50 @@ class SourceSettings(TableSettings):
         if self.label is not None and self.label in (self.timestamp, self.key, self.origin):
             yield Conflict(
                 ("label", "timestamp", "key", "origin"),
-                f"the column {self.label} cannot be the label and the timestamp, key or origin too",
+                f"the column {self.label} cannot be the label and also the timestamp, key or "
+                "origin",
             )
 
 
 class ReferenceSettings(TableSettings):
-    """Training data, where it is not logged as a dataset on the champion's run."""
+    """The training data. Needed only if the champion's run has no logged training dataset."""
 
     label: Name = Field(description="Column with the label.", examples=["class"])
     digest: Name | None = Field(
         default=None,
-        description="Expected digest; another one stops the run.",
+        description="Expected digest of the training data. Any other digest stops the run.",
         examples=["3f8a1c90"],
     )
 
 
 class LabelSettings(TableSettings):
-    """Where true labels arrive later, for `score`."""
+    """True labels that arrive later, for `rtscv-mlops score`."""
 
-    key: Name = Field(description="Column that identifies a row.", examples=["request_id"])
+    key: Name = Field(
+        description="Column that identifies a row, matched with `source.key`.",
+        examples=["request_id"],
+    )
     label: Name = Field(description="Column with the true label.", examples=["true_class"])
 
     def conflicts(self) -> Iterator[Conflict]:
         yield from super().conflicts()
         if self.key == self.label:
-            yield Conflict(("label", "key"), f"the column {self.label} cannot be key and label")
+            yield Conflict(
+                ("label", "key"), f"the column {self.label} cannot be both key and label"
+            )
 
 
 def resolve_options(options: Mapping[str, Option]) -> dict[str, Option]:
     """Replace each option `<name>_env` by `<name>`, with the value of that environment variable."""
-    return dict(_resolve(name, value) for name, value in options.items())
-
-
-def _resolve(name: str, value: Option) -> tuple[str, Option]:
-    if not name.endswith("_env"):
-        return name, value
-    found = os.environ.get(str(value))
-    if found is None:
-        raise ConfigError(
-            f"The option {name} names the environment variable {value}, which is not set. "
-            "Set it where the monitor runs."
-        )
-    return name.removesuffix("_env"), found
+    resolved: dict[str, Option] = {}
+    for name, value in options.items():
+        if not name.endswith("_env"):
+            resolved[name] = value
+        elif str(value) in os.environ:
+            resolved[name.removesuffix("_env")] = os.environ[str(value)]
+        else:
+            raise ConfigError(
+                f"The option {name} names the environment variable {value}, which is not set. "
+                "Set it where the monitor runs."
+            )
+    return resolved

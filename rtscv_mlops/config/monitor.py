@@ -1,6 +1,7 @@
-"""The settings of a monitor, each with its default, its limits and its description.
+"""The settings of a monitor, each with its default, limits and description.
 
-Knows names, defaults and limits; knows nothing of YAML or of the worlds the settings point at.
+The descriptions are published: in editors by the JSON schema, in the reference page, and in the
+file that `rtscv-mlops init` writes.
 """
 
 from collections.abc import Iterator
@@ -12,22 +13,23 @@ from pydantic import Field
 from rtscv_mlops.config.inputs import LabelSettings, ReferenceSettings, SourceSettings
 from rtscv_mlops.config.scheduling import AirflowSettings
 from rtscv_mlops.config.values import (
+    CHAMPION,
     Address,
     Alias,
     Conflict,
     Duration,
     EnvName,
-    Moment,
     Name,
     Names,
-    Patience,
+    PositiveDuration,
     Settings,
     Share,
     Texts,
+    Time,
     WebAddress,
 )
 
-MAX_SEED = 2**32 - 1  # of numpy, hence of scikit-learn
+MAX_SEED = 2**32 - 1  # the limit of NumPy
 MONITOR_NAME = r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$"
 MODEL_NAME = r"^[^/:]*[^/:.][^/:]*$"
 FIT = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
@@ -36,67 +38,73 @@ SCHEDULER = r"^(tcp|tls|ws|wss)://[^\s/]"
 
 
 class ModelSettings(Settings):
-    """Which registered model is monitored, and how it is refitted and saved."""
+    """The registered model to monitor, and how to refit and save it."""
 
     name: str = Field(
         max_length=256,
         pattern=MODEL_NAME,
-        description="Registered model in MLflow.",
+        description="Name of the registered model in MLflow.",
         examples=["digits"],
     )
-    alias: Alias = Field(default="champion", description="Alias that means production.")
+    alias: Alias = Field(default=CHAMPION, description="Alias of the version in production.")
     tracking_uri: Address | None = Field(
         default=None,
-        description="MLflow server or database; without it, MLFLOW_TRACKING_URI counts.",
+        description="MLflow tracking server or database. Defaults to the environment variable "
+        "MLFLOW_TRACKING_URI.",
         examples=["http://localhost:5000"],
     )
     tracking_uri_env: EnvName | None = Field(
         default=None,
-        description="Environment variable that holds the address instead.",
+        description="Environment variable that holds the tracking URI.",
         examples=["TEAM_MLFLOW_URI"],
     )
     columns: Annotated[Names, Field(min_length=1)] | None = Field(
         default=None,
-        description="Feature columns, for a model without a signature.",
+        description="Feature columns. Needed only if the model has no signature.",
         examples=[["height", "width"]],
     )
     fit: str | None = Field(
         default=None,
         pattern=FIT,
-        description="`package.module:function` that fits a model on (X, y), if cloning fails.",
+        description="Function, as `package.module:function`, that takes (X, y) and returns a "
+        "fitted model. Needed only if the model cannot be cloned.",
         examples=["team.training:fit"],
     )
     allow_pickle: bool = Field(
-        default=False, description="Load and save models by pickle, which can run code."
+        default=False,
+        description="Load and save models with pickle. A pickle can run any code, so enable this "
+        "only if you trust everyone who can write the model's files.",
     )
     trusted_types: Texts = Field(
-        default=(), description="Types that skops may load beyond the reviewed list."
+        default=(),
+        description="Types that skops may load in addition to the built-in list of safe types.",
     )
 
     def conflicts(self) -> Iterator[Conflict]:
         if self.tracking_uri and self.tracking_uri_env:
             yield Conflict(
                 ("tracking_uri_env", "tracking_uri"),
-                "give tracking_uri or tracking_uri_env, not both",
+                "set either tracking_uri or tracking_uri_env, not both",
             )
 
 
 class BaselineSettings(Settings):
-    """A clean deployment period as the null, for a harmless change since training."""
+    """Clean production data to compare windows with, instead of the training data."""
 
-    start: Moment | None = Field(
+    start: Time | None = Field(
         default=None,
-        description="Start of a period known to be clean; in UTC unless it names a zone.",
+        description="Start of a period that is known to be clean. In UTC unless it has an offset.",
         examples=["2026-01-05"],
     )
-    end: Moment | None = Field(
-        default=None, description="Its end, not included.", examples=["2026-01-12"]
+    end: Time | None = Field(
+        default=None, description="End of that period, exclusive.", examples=["2026-01-12"]
     )
     first: int | None = Field(
         default=None,
         ge=1,
         le=100,
-        description="Or: the first N quiet or approved windows.",
+        description="Number of windows to collect as the baseline: the first ones that were quiet "
+        "or approved. Until then, windows are compared with the training data.",
         examples=[7],
     )
 
@@ -105,40 +113,53 @@ class BaselineSettings(Settings):
         if (self.start is None) != (self.end is None):
             yield Conflict(("start", "end"), "a baseline period needs both start and end")
         elif (self.start is None) == (self.first is None):
-            yield Conflict(every, "give either start and end, or first")
+            yield Conflict(every, "set either start and end, or first")
         if self.start and self.end and self.start >= self.end:
             yield Conflict(("end", "start"), f"start {self.start} is not before end {self.end}")
 
 
 class RectifySettings(Settings):
-    """How RTSCV looks for unknowns; the words are those of `RTSCVClassifier`."""
+    """How RTSCV looks for unknowns. The names are those of `RTSCVClassifier`."""
 
-    alpha: float = Field(default=0.01, gt=0, lt=1, description="Level of the test.")
-    gate: Literal["auto", "kernel", "forest", "network", "estimator"] = Field(
-        default="auto", description="What scores rows."
+    alpha: float = Field(
+        default=0.01,
+        gt=0,
+        lt=1,
+        description="Significance level of the test that a window holds nothing new. A lower "
+        "value gives fewer false alarms.",
     )
-    cv: int = Field(default=3, ge=2, le=20, description="Folds.")
+    gate: Literal["auto", "kernel", "forest", "network", "estimator"] = Field(
+        default="auto",
+        description="Model that scores rows. `auto` chooses by the type of the champion; "
+        "`estimator` cross-validates the champion itself.",
+    )
+    cv: int = Field(default=3, ge=2, le=20, description="Number of cross-validation folds.")
     sample_rate: Literal["auto"] | Annotated[float, Field(gt=0)] = Field(
-        default="auto", description="What the window weighs against the training rows."
+        default="auto",
+        description="Total weight of the window relative to the training rows. `auto` is 0.2.",
     )
     unknown_label: Name | int | None = Field(
         default=None,
-        description="How unknowns are called, in the labels' own type; without it, the largest "
-        "label plus one, or `unknown`.",
+        description="Label of unknown rows, in the type of the other labels. Defaults to the "
+        "largest label plus one if labels are numbers, otherwise to `unknown`.",
         examples=["unknown"],
     )
-    seed: int = Field(default=0, ge=0, le=MAX_SEED, description="Seed of every random choice.")
-    min_rows: int = Field(default=50, ge=2, description="Fewer rows are not assessed.")
+    seed: int = Field(default=0, ge=0, le=MAX_SEED, description="Seed of all random choices.")
+    min_rows: int = Field(
+        default=50, ge=2, description="Minimum number of rows. A smaller window is not assessed."
+    )
     max_rows: int = Field(
-        default=20_000, ge=50, description="A larger window is sampled to this many rows."
+        default=20_000,
+        ge=50,
+        description="Maximum number of rows. A larger window is sampled at random to this size.",
     )
 
     def conflicts(self) -> Iterator[Conflict]:
         if self.max_rows < self.min_rows:
             yield Conflict(
                 ("max_rows", "min_rows"),
-                f"max_rows {self.max_rows} is below min_rows {self.min_rows}: "
-                "no window could be assessed",
+                f"max_rows {self.max_rows} is below min_rows {self.min_rows}, so no window could "
+                "be assessed",
             )
         if self.min_rows < self.cv:
             yield Conflict(
@@ -147,65 +168,71 @@ class RectifySettings(Settings):
 
 
 class CanarySettings(Settings):
-    """A known class hidden on purpose in each window, to see that a new one would be found."""
+    """A known class to hide in each window, as a check that a new class would be detected.
+
+    This takes one more run of RTSCV per window. It does not affect the verdict.
+    """
 
     hide: Name | int = Field(
         default="rotate",
-        description="Class to hide; `rotate` takes each in turn. Costs one more run of RTSCV per "
-        "window, and changes no verdict.",
+        description="Label of the class to hide. `rotate` takes each class in turn.",
     )
     rate: float = Field(
-        default=0.1, gt=0, le=0.5, description="Share of the window that the hidden class makes."
+        default=0.1, gt=0, le=0.5, description="Share of the window that the hidden class makes up."
     )
 
 
 class ComputeSettings(Settings):
-    """Where the work of a window is done; the result does not depend on it."""
+    """Where a window is processed. The result does not depend on it."""
 
     engine: Literal["local", "dask"] = Field(
-        default="local", description="This machine, or the workers of a Dask cluster."
+        default="local",
+        description="`local` uses this machine, `dask` the workers of a Dask cluster.",
     )
     jobs: int = Field(
-        default=1, ge=1, le=1_000, description="Processes on this machine, with one thread each."
+        default=1,
+        ge=1,
+        le=1_000,
+        description="Number of processes on this machine, with one thread each.",
     )
     address: Annotated[Address, Field(pattern=SCHEDULER)] | None = Field(
         default=None,
-        description="Dask scheduler, for `engine: dask`.",
+        description="Address of the Dask scheduler.",
         examples=["tcp://dask-scheduler:8786"],
     )
     address_env: EnvName | None = Field(
         default=None,
-        description="Environment variable that holds the address instead.",
+        description="Environment variable that holds the address of the Dask scheduler.",
         examples=["DASK_SCHEDULER"],
     )
-    timeout: Patience = Field(
+    timeout: PositiveDuration = Field(
         default=timedelta(seconds=30),
-        description="Time to wait for the scheduler, and then for a first worker.",
+        description="Maximum wait for the scheduler, and then for the first worker.",
     )
     fallback: bool = Field(
         default=False,
-        description="Use this machine, and say so, while the cluster cannot be used; otherwise "
+        description="If the cluster is unavailable, use this machine and report that. Otherwise "
         "the window fails.",
     )
 
     def conflicts(self) -> Iterator[Conflict]:
         given = [name for name in ("address", "address_env") if getattr(self, name) is not None]
         if self.engine == "dask" and len(given) != 1:
-            found = "both are given" if given else "none is given"
+            count = "both are set" if given else "neither is set"
             yield Conflict(
                 ("address_env", "address", "engine"),
-                f"a Dask cluster needs either address or address_env; {found}",
+                f"engine: dask needs either address or address_env; {count}",
             )
         if self.engine == "local" and given:
-            yield Conflict((*given, "engine"), f"{given[0]} is of no use without engine: dask")
+            yield Conflict((*given, "engine"), f"{given[0]} needs engine: dask")
 
 
 DISTANCES = {"wasserstein", "jensenshannon", "psi", "kl_div", "hellinger", "ed"}
-"""Drift measures that grow with the distance; the others are tests, whose outcome depends on n."""
+"""Methods that measure a distance. The others are tests, whose result depends on the row count."""
 
 
 class DriftSettings(Settings):
-    """How Evidently compares columns."""
+    """How Evidently measures the drift of columns."""
 
     num_method: Literal[
         "wasserstein",
@@ -220,130 +247,186 @@ class DriftSettings(Settings):
         "es",
         "mannw",
         "t_test",
-    ] = Field(default="wasserstein", description="Evidently's method for numbers.")
-    num_threshold: float = Field(default=0.1, gt=0, description="Its threshold.")
-    cat_method: Literal["jensenshannon", "psi", "chisquare", "hellinger", "kl_div", "TVD"] = Field(
-        default="jensenshannon", description="Evidently's method for categories."
+    ] = Field(default="wasserstein", description="Evidently method for numeric columns.")
+    num_threshold: float = Field(
+        default=0.1,
+        gt=0,
+        description="Threshold of `num_method`. A distance above it, or a p-value below it, is "
+        "drift.",
     )
-    cat_threshold: float = Field(default=0.1, gt=0, description="Its threshold.")
-    max_columns: int = Field(default=60, ge=1, description="Columns shown, most drifted first.")
+    cat_method: Literal["jensenshannon", "psi", "chisquare", "hellinger", "kl_div", "TVD"] = Field(
+        default="jensenshannon", description="Evidently method for categorical columns."
+    )
+    cat_threshold: float = Field(
+        default=0.1,
+        gt=0,
+        description="Threshold of `cat_method`. A distance above it, or a p-value below it, is "
+        "drift.",
+    )
+    max_columns: int = Field(
+        default=60, ge=1, description="Maximum number of columns to show, the most drifted first."
+    )
     max_rows: int = Field(
         default=5_000,
         ge=100,
-        description="Rows a side that Evidently sees; for distances, these stand for all rows.",
+        description="Maximum number of rows per side, training data and window, to pass to "
+        "Evidently. For distances, these represent all rows.",
     )
 
     def is_distance(self, kind: str) -> bool:
-        """Tell whether a kind of column is measured by a distance, and not by a test."""
+        """Return whether a kind of column is measured by a distance, not by a test."""
         return (self.num_method if kind == "number" else self.cat_method) in DISTANCES
 
 
 class Email(Settings):
-    """E-mail by SMTP; user and password come from the environment."""
+    """E-mail over SMTP. User and password come from environment variables."""
 
     to: Annotated[
         tuple[Annotated[str, Field(pattern=MAIL)], ...], Field(strict=False, min_length=1)
-    ] = Field(description="Recipients.", examples=[["team@example.com"]])
-    sender: str = Field(default="rtscv-mlops@localhost", pattern=MAIL, description="From.")
-    host: str = Field(default="localhost", min_length=1, description="SMTP server.")
-    port: int = Field(default=25, ge=1, le=65535, description="Its port.")
-    tls: bool = Field(default=False, description="Use STARTTLS.")
+    ] = Field(description="Addresses of the recipients.", examples=[["team@example.com"]])
+    sender: str = Field(
+        default="rtscv-mlops@localhost", pattern=MAIL, description="Address of the sender."
+    )
+    host: str = Field(
+        default="localhost", min_length=1, description="Host name of the SMTP server."
+    )
+    port: int = Field(default=25, ge=1, le=65535, description="Port of the SMTP server.")
+    tls: bool = Field(
+        default=False,
+        description="Encrypt with STARTTLS. Required to send a password to another machine.",
+    )
     user_env: EnvName | None = Field(
-        default=None, description="Variable with the user name.", examples=["SMTP_USER"]
+        default=None,
+        description="Environment variable that holds the user name.",
+        examples=["SMTP_USER"],
     )
     password_env: EnvName | None = Field(
-        default=None, description="Variable with the password.", examples=["SMTP_PASSWORD"]
+        default=None,
+        description="Environment variable that holds the password.",
+        examples=["SMTP_PASSWORD"],
     )
 
     def conflicts(self) -> Iterator[Conflict]:
         if (self.user_env is None) != (self.password_env is None):
-            yield Conflict(("user_env", "password_env"), "give both user_env and password_env")
+            yield Conflict(
+                ("user_env", "password_env"), "set both user_env and password_env, or neither"
+            )
 
 
 class AlertSettings(Settings):
-    """When a window is worth waking somebody."""
+    """When to send an alert, and where to."""
 
     on: Annotated[
         tuple[Literal["unknowns", "unknowns_and_drift", "drift", "not_assessed"], ...],
         Field(strict=False),
     ] = Field(
         default=("unknowns", "unknowns_and_drift", "drift", "not_assessed"),
-        description="Verdicts that count.",
+        description="Verdicts that can raise an alert.",
     )
-    min_rate: Share = Field(default=0.01, description="Smallest unknown rate that counts.")
-    max_p_value: float = Field(default=0.01, gt=0, le=1, description="Largest p-value that counts.")
-    windows: int = Field(default=1, ge=1, description="N: windows that must count ...")
-    of: int = Field(default=1, ge=1, le=100, description="... of the last M, this one included.")
+    min_rate: Share = Field(
+        default=0.01, description="Smallest unknown rate that can raise an alert about unknowns."
+    )
+    max_p_value: float = Field(
+        default=0.01, gt=0, le=1, description="Largest p-value that can raise an alert."
+    )
+    windows: int = Field(
+        default=1,
+        ge=1,
+        description="Number of windows, among the last `of`, that must match `on`, `min_rate` and "
+        "`max_p_value`.",
+    )
+    of: int = Field(
+        default=1,
+        ge=1,
+        le=100,
+        description="Number of recent windows to consider, including the current one.",
+    )
     cooldown: Duration = Field(
         default=timedelta(days=1),
-        description="Time since an alert was sent in which nothing else is told, but for what is "
-        "worse: unknowns hold back unknowns and drift, drift only drift, a window that was not "
-        "assessed only one with the same reason. Where the log is the only channel, an alert there "
-        "counts too, also one by the command line.",
+        description="Minimum time between alerts. A more severe verdict is sent anyway: an alert "
+        "about unknowns suppresses unknowns and drift, one about drift only drift, and one about "
+        "a window that was not assessed only the same reason. If no channel is set, alerts in the "
+        "log count, including those from the command line.",
     )
     webhook_url: WebAddress | None = Field(
         default=None,
-        description="Address that gets the alert as JSON.",
+        description="URL that receives the alert as a JSON POST request.",
         examples=["https://example.com/alerts"],
     )
     webhook_url_env: EnvName | None = Field(
         default=None,
-        description="Variable that holds the address instead.",
+        description="Environment variable that holds the webhook URL.",
         examples=["ALERT_WEBHOOK_URL"],
     )
-    email: Email | None = Field(default=None, description="E-mail by SMTP.")
+    email: Email | None = Field(default=None, description="E-mail over SMTP.")
 
     def conflicts(self) -> Iterator[Conflict]:
         if self.windows > self.of:
             yield Conflict(
                 ("windows", "of"),
-                f"{self.windows} of the last {self.of} windows can never be met",
+                f"windows {self.windows} is above of {self.of}, so no alert could be sent",
             )
         if self.webhook_url and self.webhook_url_env:
             yield Conflict(
                 ("webhook_url_env", "webhook_url"),
-                "give webhook_url or webhook_url_env, not both",
+                "set either webhook_url or webhook_url_env, not both",
             )
 
 
 class ReviewSettings(Settings):
-    """What a challenger must hold before a person may approve it."""
+    """What a challenger must meet before a reviewer may approve it."""
 
     max_class_loss: Share = Field(
-        default=0.05, description="Recall that no known class may lose beyond; else: blocked."
+        default=0.05,
+        description="Largest recall loss allowed for any known class. A bigger loss blocks "
+        "approval, unless it is a single row.",
     )
     min_unknowns: int = Field(
-        default=10, ge=1, description="A challenger taught from fewer unknown rows is blocked."
+        default=10,
+        ge=1,
+        description="Minimum number of unknown rows to train a challenger on. Fewer rows block "
+        "approval.",
     )
-    expires: Patience = Field(
-        default=timedelta(days=14), description="Silence means no after this."
+    expires: PositiveDuration = Field(
+        default=timedelta(days=14),
+        description="How long a review stays open. An unanswered challenger is closed without "
+        "promotion.",
     )
 
 
 class ReportSettings(Settings):
-    """What may leave the source."""
+    """What reports and artifacts may copy from the source."""
 
     columns: Literal["model", "none"] | Names = Field(
         default="model",
-        description="Columns that reports and artifacts may show: those of the model, none, "
-        "or a list.",
+        description="Columns that may be copied: those of the `model`, `none`, or a list of names.",
     )
     key: bool = Field(
         default=False,
-        description="Whether unknown rows are kept with their source.key, as if columns named it.",
+        description="Store the value of `source.key` with each unknown row, even if `columns` does "
+        "not list that column.",
     )
-    max_unknowns: int = Field(default=1_000, ge=0, description="Unknown rows kept as Parquet.")
-    exemplars: int = Field(default=5, ge=0, le=50, description="Typical rows shown per cluster.")
+    max_unknowns: int = Field(
+        default=1_000,
+        ge=0,
+        description="Maximum number of unknown rows to store as Parquet. 0 stores none.",
+    )
+    exemplars: int = Field(
+        default=5,
+        ge=0,
+        le=50,
+        description="Number of typical rows to show per cluster. 0 shows none.",
+    )
 
 
 class Monitor(Settings):
-    """One monitored model."""
+    """A monitor of one registered model."""
 
     name: str = Field(
         default="",
         pattern=MONITOR_NAME,
         max_length=100,
-        description="How the monitor is called; without it, like its file.",
+        description="Name of the monitor. Defaults to the name of the file.",
         examples=["digits-daily"],
     )
     model: ModelSettings
@@ -366,23 +449,22 @@ class Monitor(Settings):
             if part is not None and part.label in features:
                 yield Conflict(
                     (section, "model"),
-                    f"{section}.label {part.label} is also among model.columns: "
-                    "a label is never a feature",
+                    f"{section}.label {part.label} is also listed in model.columns, but a label "
+                    "cannot be a feature",
                 )
         if self.labels is not None and self.source.key is None:
             yield Conflict(
-                ("labels", "source"), "labels are joined by a key: name its column in source.key"
+                ("labels", "source"), "labels are joined by key: set source.key to its column"
             )
-
         if self.report.key and self.source.key is None:
             yield Conflict(
-                ("report", "source"), "report.key keeps a key: name its column in source.key"
+                ("report", "source"), "report.key needs a key: set source.key to its column"
             )
 
     def result_settings(self) -> dict[str, Any]:
-        """Return what decides a window's result, as plain JSON; the rest may change freely."""
+        """Return the settings that decide a window's result, as plain JSON."""
         parts = {"source", "reference", "baseline", "rectify"}
-        # An origin changes no verdict; a window that is read with it has another digest anyway.
-        cap = {"source": {"max_bytes", "origin"}, "reference": {"max_bytes"}}
+        # `origin` does not affect the verdict, and reading it changes the window's digest anyway.
+        ignored = {"source": {"max_bytes", "origin"}, "reference": {"max_bytes"}}
         model = self.model.model_dump(mode="json", include={"name", "alias", "columns", "fit"})
-        return {"model": model, **self.model_dump(mode="json", include=parts, exclude=cap)}
+        return {"model": model, **self.model_dump(mode="json", include=parts, exclude=ignored)}

@@ -1,4 +1,4 @@
-"""How Airflow runs a monitor: schedule, retries, reviewers, where its tasks run."""
+"""The settings of a monitor's DAG in Airflow: schedule, retries, reviewers, resources."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -9,11 +9,11 @@ from pydantic import Field
 from rtscv_mlops.config.values import (
     Conflict,
     Duration,
-    Moment,
     Options,
-    Patience,
+    PositiveDuration,
     Settings,
     Texts,
+    Time,
     Zone,
 )
 
@@ -23,84 +23,92 @@ MEMORY = r"^[1-9][0-9]*[MG]i$"
 
 
 class ResourceSettings(Settings):
-    """What a pod of the monitor's tasks asks for, where Airflow runs them on Kubernetes.
+    """Resources of the pod that runs a task, for Airflow on Kubernetes.
 
-    Both are asked for together: they take the place of all that Airflow's pod template says.
+    Together they replace the resources of Airflow's pod template.
     """
 
-    cpu: float = Field(
-        gt=0, description="Cores that are requested; there is no limit.", examples=[1]
-    )
+    cpu: float = Field(gt=0, description="CPU cores to request. No limit is set.", examples=[1])
     memory: str = Field(
         pattern=MEMORY,
-        description="Memory that is requested, and the limit: a whole number of Mi or Gi.",
+        description="Memory to request, in Mi or Gi. It is also the limit.",
         examples=["2Gi"],
     )
 
 
 class AirflowSettings(Settings):
-    """How Airflow runs the monitor; the commands take no notice of it."""
+    """How Airflow runs the monitor. The commands ignore this section."""
 
     schedule: str = Field(
         default="0 2 * * *",
         pattern=CRON,
-        description="Cron expression: a window ends, and is judged, at each of its times.",
+        description="Cron expression of five fields. A window ends, and is judged, at each of its "
+        "times.",
     )
-    timezone: Zone = Field(default="UTC", description="Time zone of the schedule and of days.")
-    start: Moment | None = Field(
+    timezone: Zone = Field(
+        default="UTC",
+        description="Time zone of the schedule, and of days given to a manual run.",
+    )
+    start: Time | None = Field(
         default=None,
-        description="First moment that may be judged.",
+        description="Time from which windows are judged. Required for `catchup`.",
         examples=["2026-01-05"],
     )
-    catchup: bool = Field(
-        default=False, description="Judge the windows between the start and now as well."
+    catchup: bool = Field(default=False, description="Also judge all past windows since `start`.")
+    owner: str = Field(default="rtscv", min_length=1, description="Owner shown in Airflow.")
+    tags: Texts = Field(
+        default=(), description="Tags of the DAG, in addition to `rtscv` and the model's name."
     )
-    owner: str = Field(default="rtscv", min_length=1, description="Owner that Airflow shows.")
-    tags: Texts = Field(default=(), description="Tags beside `rtscv` and the model's name.")
-    pool: str = Field(default="default_pool", min_length=1, description="Pool of the tasks.")
+    pool: str = Field(
+        default="default_pool", min_length=1, description="Airflow pool of the tasks."
+    )
     queue: str | None = Field(
         default=None,
         min_length=1,
-        description="Queue of the tasks, for workers that take certain queues only.",
+        description="Queue of the tasks, if workers serve specific queues.",
         examples=["large"],
     )
     executor: str | None = Field(
         default=None,
         min_length=1,
-        description="Executor of the tasks, where Airflow has more than one.",
+        description="Executor of the tasks, if Airflow has several.",
         examples=["KubernetesExecutor"],
     )
     resources: ResourceSettings | None = None
-    retries: int = Field(default=2, ge=0, le=100, description="Tries after one that failed.")
+    retries: int = Field(default=2, ge=0, le=100, description="Retries of a failed task.")
     retry_delay: Duration = Field(
-        default=timedelta(minutes=5), description="Time between two tries."
+        default=timedelta(minutes=5), description="Delay before each retry."
     )
-    timeout: Patience = Field(
-        default=timedelta(hours=2), description="Time after which a task that works is stopped."
+    timeout: PositiveDuration = Field(
+        default=timedelta(hours=2),
+        description="Maximum run time of a task. A task that takes longer fails.",
     )
     max_active_runs: int = Field(
         default=4,
         ge=2,
         le=100,
-        description="Runs at once; one that waits for a review counts, so one is not enough.",
+        description="Maximum number of runs at a time. A run that waits for a review counts, "
+        "so the minimum is 2.",
     )
     not_assessed: Literal["failed", "skipped"] = Field(
-        default="failed", description="How a window that could not be judged ends."
+        default="failed",
+        description="State of the task when a window could not be judged.",
     )
     reviewers: Texts = Field(
         default=(),
-        description="User ids that may answer in Airflow; without them, everybody with the right.",
+        description="Airflow user ids that may answer a review. If empty, every user with the "
+        "permission may.",
         examples=[["ann", "ben"]],
     )
-    poll: Patience = Field(
+    poll: PositiveDuration = Field(
         default=timedelta(seconds=30),
-        description="Time between two looks at the MLflow registry while a review waits.",
+        description="Time between checks of the MLflow registry while a review is open.",
     )
     notifiers: dict[Annotated[str, Field(pattern=NOTIFIER)], Options] = Field(
         default_factory=dict,
-        description="Airflow notifiers that get alerts too: the path of each class, any "
-        "`BaseNotifier`, with its arguments. `{{ rtscv.subject }}` and `{{ rtscv.text }}` stand "
-        "for the alert in those that it templates.",
+        description="Airflow notifiers that also receive alerts: the import path of each "
+        "`BaseNotifier` class, with its arguments. In templated arguments, `{{ rtscv.subject }}` "
+        "and `{{ rtscv.text }}` insert the alert.",
         examples=[
             {
                 "airflow.providers.smtp.notifications.smtp.SmtpNotifier": {
@@ -114,4 +122,6 @@ class AirflowSettings(Settings):
 
     def conflicts(self) -> Iterator[Conflict]:
         if self.catchup and self.start is None:
-            yield Conflict(("catchup", "start"), "catchup needs a start to catch up from")
+            yield Conflict(
+                ("catchup", "start"), "catchup needs a start: set the start of the first window"
+            )
