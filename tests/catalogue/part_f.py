@@ -190,7 +190,7 @@ SETTINGS = {
     (109, "one-fold"): ("cv: 1", r":7: rectify\.cv: .*2"),
     (109, "cap-below-least"): (
         "max_rows: 60\n  min_rows: 90",
-        r":7: rectify: max_rows 60 is below min_rows 90: no window could be assessed",
+        r":7: rectify: max_rows 60 is below min_rows 90, so no window could be assessed",
     ),
     (109, "least-below-folds"): ("cv: 9\n  min_rows: 5", r":\d: rectify.*5 is below the 9 folds"),
 }
