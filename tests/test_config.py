@@ -72,7 +72,7 @@ def test_a_monitor_survives_json(write, text):
     [("a b", "a-b"), ("été", "t"), ("...", "monitor"), ("日本", "monitor"), ("x" * 120, "x" * 100)],
 )
 def test_the_name_of_a_file_is_made_safe(write, stem, name):
-    """A name is fit for tags, file names and identifiers, whatever the file is called."""
+    """A name made from any file name suits tags, file names and identifiers."""
     assert load_monitor(write(MINIMAL, f"{stem}.yaml")).name == name
 
 
@@ -166,8 +166,8 @@ def test_one_model_may_have_two_sources(write, tmp_path):
     assert all(isinstance(one, Monitor) for one in read_monitors(tmp_path).values())
 
 
-def test_a_file_with_mistakes_stops_no_other(write, tmp_path):
-    """Each has its own error, so that one round of mending is enough for a whole folder."""
+def test_a_file_with_mistakes_does_not_affect_others(write, tmp_path):
+    """Each file has its own error, so one round of fixes is enough for a whole folder."""
     write(MINIMAL)
     write(MINIMAL + "a: 1\n", "first.yaml")
     write("", "second.yaml")
@@ -179,7 +179,7 @@ def test_a_file_with_mistakes_stops_no_other(write, tmp_path):
     assert "second.yaml is empty" in str(second)
 
 
-def test_a_missing_folder_is_told(tmp_path):
+def test_a_missing_folder_is_reported(tmp_path):
     """A wrong folder is not an empty one."""
     with pytest.raises(ConfigError, match="absent is not a folder"):
         read_monitors(tmp_path / "absent")

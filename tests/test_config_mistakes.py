@@ -228,8 +228,8 @@ def test_all_mistakes_are_listed_at_once(write):
         ),
     ],
 )
-def test_nothing_is_blamed_twice(write, text, mistake):
-    """What fails only because of another mistake is not listed as a further one."""
+def test_nothing_is_reported_twice(write, text, mistake):
+    """A failure that only follows from another mistake is not listed."""
     assert refusal(write(text)) == [mistake]
 
 
@@ -280,15 +280,15 @@ def test_a_flood_of_mistakes_is_cut(write):
         pytest.param(MINIMAL + "#" * 256_000, "is larger than 256000 bytes", id="large"),
     ],
 )
-def test_a_file_that_is_no_monitor_is_refused(write, content, message):
-    """Whatever a file holds, the answer is one sentence, and quick."""
+def test_a_file_that_is_not_a_monitor_is_refused(write, content, message):
+    """Any content is refused quickly, with one sentence."""
     with pytest.raises(ConfigError, match=message):
         load_monitor(write(content))
 
 
 @pytest.mark.parametrize("name", ["absent.yaml", "absent/a.yaml", ".", "a\0b", "x" * 300])
 def test_a_file_that_cannot_be_read_is_refused(tmp_path, name):
-    """A missing file, a folder and an impossible name are each told."""
+    """A missing file, a folder and an impossible name are each reported."""
     with pytest.raises(ConfigError, match="cannot be read"):
         load_monitor(tmp_path / name)
 
@@ -370,7 +370,7 @@ def test_an_option_is_given_once(write):
     ]
 
 
-# Whatever comes
+# Any content
 
 
 PIECES = """model name source path timestamp on no 012 1e3 .nan null << &a *a !!int --- ... - :

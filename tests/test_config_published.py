@@ -105,7 +105,7 @@ COLUMNS = [Column("height", "float"), Column("a\nb: <script>", "text")]
 
 
 def test_the_template_loads(write):
-    """What `init` writes is a monitor, before anybody edits it."""
+    """What `init` writes is a valid monitor, before any edit."""
     text = monitor_template("digits", COLUMNS, label="digit", tracking_uri="http://localhost:5000")
 
     monitor = load_monitor(write(text))
@@ -161,7 +161,7 @@ def test_the_template_shows_the_defaults(write):
     ],
 )
 def test_the_examples_of_the_template_load(write, section, kept):
-    """Taking away the # of an optional section leaves something that works."""
+    """Removing the # of an optional section leaves a valid monitor."""
     text = monitor_template("digits", label="digit")
     lines = re.search(rf"^#{section}:\n(#  .*\n)*", text, flags=re.MULTILINE)[0].splitlines()
     active = [f"{section}:", *(line[1:] for line in lines if re.match(rf"#  ({kept}):", line))]
@@ -189,7 +189,7 @@ def test_the_template_loads_for_any_names(tmp_path_factory, model, names, label)
 
 
 def test_the_template_of_a_wide_model_loads(write):
-    """Ten thousand columns do not make a file that nobody can read."""
+    """Ten thousand columns do not make an unreadable file."""
     columns = [Column(f"column {number} {'x' * 100}", "float") for number in range(10_000)]
 
     text = monitor_template("digits", columns)
