@@ -312,7 +312,7 @@ def test_passwords_in_addresses_are_refused(scratch, scheme, word):
     scratch.write_text(json.dumps({"model": {"name": "a"}, "source": settings}))
 
     assert secret_in(address)
-    with pytest.raises(ConfigError, match="secrets do not belong in a file") as refused:
+    with pytest.raises(ConfigError, match="Keep secrets out of the file") as refused:
         load_monitor(scratch)
     assert secret not in str(refused.value)
 

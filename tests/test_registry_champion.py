@@ -194,12 +194,12 @@ def test_no_champion_is_told_with_the_command(client, numbers):
 
 def test_a_reserved_alias_is_not_offered(client, numbers):
     """The hint lists only aliases that `model.alias` accepts."""
-    log(client, SVC(), *numbers, "renamed", alias="live")
+    log(client, SVC(), *numbers, "live-only", alias="live")
     for alias in RESERVED_ALIASES:
-        client.set_registered_model_alias("renamed", alias, "1")
+        client.set_registered_model_alias("live-only", alias, "1")
 
     with pytest.raises(NotAssessed, match=r"It has 'live' \(version 1\): name the one") as caught:
-        load_champion(client, ModelSettings(name="renamed"))
+        load_champion(client, ModelSettings(name="live-only"))
 
     assert not any(alias in str(caught.value) for alias in RESERVED_ALIASES)
 
