@@ -25,7 +25,7 @@ from benchmarks.paper.store import ROOT, Store, name_of, run
 from benchmarks.verdict.sections import Job, Record, base_learner
 from benchmarks.windows import Case, published_case
 from rtscv_mlops import RTSCVClassifier
-from rtscv_mlops.bench.catalogue import PEERS
+from rtscv_mlops.bench.catalogue import DETECTORS
 from rtscv_mlops.bench.detector import UNKNOWN
 from rtscv_mlops.metrics import j1_known, j1_unknown, macro_f
 
@@ -64,7 +64,7 @@ def compare_csi(panel: str, value: float, seed: int) -> Record:
     """Sort the same sample by Seeded-KMeans and by RTSCV; `value` is what the panel alters."""
     case = draw_clusters(panel, value, seed)
     paper, monitor = fit_modes(case, seed)
-    csi = PEERS["csi"].make(SVC(), seed).fit(case.X, case.y, case.window)
+    csi = DETECTORS["csi"].make(SVC(), seed).fit(case.X, case.y, case.window)
     answers = csi.predict(case.window)
     return {
         "study": "csi",
