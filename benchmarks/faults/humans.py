@@ -20,6 +20,7 @@ from benchmarks.faults.races import Rivals, Told, add_challenger, attempt, rival
 from benchmarks.faults.servers import sqlite_server
 from benchmarks.faults.tally import Tally
 from benchmarks.faults.world import BASE, Trial, World, world_on
+from benchmarks.registries import client_of
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.models.trust import fetched
 from rtscv_mlops.review.answers import (
@@ -34,7 +35,6 @@ from rtscv_mlops.tracking.journal import OUTCOMES, Record
 from rtscv_mlops.tracking.promotion import read_history
 from rtscv_mlops.tracking.registry import find_alias, find_version, offer_version
 from rtscv_mlops.tracking.runs import open_run
-from tests.registries import client_of
 
 EACH = 30
 EXPIRES = 2.0

@@ -12,12 +12,12 @@ from typing import Any
 from mlflow.tracking import MlflowClient
 
 from benchmarks.faults.world import BASE, PRELOAD, Trial
+from benchmarks.registries import client_of, version_tags
 from rtscv_mlops.errors import ReviewError, RtscvError
 from rtscv_mlops.models.trust import model_digest
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.registry import offer_version, register_version
 from rtscv_mlops.tracking.runs import open_run
-from tests.registries import client_of, version_tags
 
 HEAD_START = 0.03
 """Seconds in which all rivals hear what they are to do."""

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from rich.progress import track
 
+from benchmarks.deployments import WITH_FIGS, leaves
 from benchmarks.faults.frozen import (
     freeze_promoter,
     freeze_worker,
@@ -38,12 +39,11 @@ from benchmarks.faults.races import (
 from benchmarks.faults.servers import MlflowServer, postgres_server, sqlite_server
 from benchmarks.faults.tally import Tally
 from benchmarks.faults.world import NEW, QUIET, Trial, World, find_problems, world_on
+from benchmarks.registries import client_of
 from rtscv_mlops.errors import ReviewError
 from rtscv_mlops.tracking.journal import MOVES, OUTCOMES
 from rtscv_mlops.tracking.promotion import promote, read_history, record_decision, roll_back
 from rtscv_mlops.tracking.registry import find_alias, find_versions
-from tests.deployments import WITH_FIGS, leaves
-from tests.registries import client_of
 
 SERVERS: dict[str, Callable[[], AbstractContextManager[MlflowServer]]] = {
     "SQLite": sqlite_server,

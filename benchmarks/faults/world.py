@@ -23,6 +23,7 @@ from typing import Any
 
 from mlflow.tracking import MlflowClient
 
+from benchmarks.deployments import EMPTY, KNOWN, NEW, QUIET, WITH_FIGS, Deployment, leaves
 from benchmarks.faults import failpoints
 from benchmarks.faults.servers import MlflowServer
 from rtscv_mlops import log_champion
@@ -37,7 +38,6 @@ from rtscv_mlops.tracking.promotion import read_history
 from rtscv_mlops.tracking.registry import find_alias, find_versions
 from rtscv_mlops.tracking.runs import find_runs
 from rtscv_mlops.window import Interval
-from tests.deployments import EMPTY, KNOWN, NEW, QUIET, WITH_FIGS, Deployment, leaves
 
 __all__ = ["EMPTY", "NEW", "QUIET", "Trial", "World"]
 
