@@ -56,7 +56,7 @@ def test_every_method_has_a_row():
 
 
 def test_networks_are_read_from_their_records():
-    """Above or not above the rivals, and what known images lose: as measured."""
+    """Above or not above the other detectors, and what known images lose: as measured."""
     made = {"net": "ResNet", "known": "CIFAR-10", "unknown": "SVHN", "accuracy_plain": 0.72}
     made |= {"verdict": "unknowns", "unknown_rate": 0.3, "true_rate": 0.33}
     for method in ("baseline", "odin", "mahalanobis", "energy", "openmax", "rtscv"):

@@ -25,7 +25,7 @@ FENCED = re.compile(
     r"(post runs/(?!log-parameter|create)|put artifacts/\*/\*/artifacts/(?!decisions)"
     r"|(post|patch|delete) (model-versions|registered-models)/)"
 )
-"""Writes to the window's run, a version or an alias; claims are made once whoever makes them."""
+"""Writes to the window's run, a version or an alias; claims are made once by any process."""
 ONE_CALL = re.compile(r"(post|patch|put) (logged-models|artifacts/\*/models/)")
 """Steps of MLflow's own call that stores a model: a worker cannot look around between them."""
 BEGUN = "post runs/set-tag#1 after"

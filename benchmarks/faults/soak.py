@@ -66,7 +66,7 @@ class RandomlyLossyProxy(LossyProxy):
         self._chance = random.Random(0)
 
     def fault_of(self, method: str, path: str) -> str:
-        """Say what is to happen to a request; nothing, mostly."""
+        """Return what is to happen to a request; mostly nothing."""
         return self._chance.choice(HURTS) if self._chance.random() < FAULTS else ""
 
 

@@ -112,7 +112,7 @@ def _epochs(quick: bool) -> int:
 
 
 def _closed(plain: Any, window: Window) -> NDArray:
-    """Tell which later known images the plain network gets right."""
+    """Return which later known images the plain network gets right."""
     is_known = window.later_truth >= 0
     return plain.predict(window.later[is_known]) == window.later_truth[is_known]
 

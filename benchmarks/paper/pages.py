@@ -117,7 +117,7 @@ def summarise(frame: pd.DataFrame) -> Iterator[str]:
 
 
 def read_ranks(means: pd.DataFrame, ranks: pd.DataFrame) -> str:
-    """Say whether the monitor leads by mean F, and on which rows it is not first or second."""
+    """Return whether the monitor leads by mean F, and on which rows it is not first or second."""
     overall = means.drop(columns=[NOT_RANKED, "monitor"], errors="ignore").mean()
     ours = means["monitor"].mean()
     if overall.empty:
