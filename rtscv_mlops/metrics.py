@@ -1,9 +1,9 @@
-"""What scores and separation both ask of their input."""
+"""Figures of merit for open-set recognition: macro F, accuracies, AUROC, openness."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from math import nan, sqrt
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def check_flat(name: str, values: NDArray[Any]) -> NDArray[Any]:
-    """Return the values if there is one per row."""
+    """Return the values, or refuse them if they are not one per row."""
     if values.ndim != 1:
         raise InputError(
             f"{name} must have one dimension, got {values.ndim}. Pass one value per row."
@@ -51,10 +51,10 @@ def check_same_length(**columns: Any) -> None:
 def openness(
     n_training_classes: int, n_test_classes: int, n_target_classes: int | None = None
 ) -> float:
-    """Return 0 for a closed problem, and more the more test classes were never taught.
+    """Return 0 for a closed problem; the more test classes are unknown, the higher the openness.
 
-    The target classes, those to be told apart, default to the training classes: this reading
-    reproduces the paper's Table 1. The hidden classes count as test classes only.
+    The target classes, those to be recognised, default to the training classes, which reproduces
+    the paper's Table 1. The hidden classes count as test classes only.
     """
     if n_target_classes is None:
         n_target_classes = n_training_classes
@@ -74,7 +74,7 @@ def openness(
 
 @dataclass(frozen=True, slots=True)
 class OpenSetScores:
-    """The scores of one model on one labelled window, each nan where the rows do not define it."""
+    """The scores of one model on one labelled window, each nan if the rows do not define it."""
 
     macro_f: float
     classification_accuracy: float
@@ -92,7 +92,7 @@ def open_set_scores(
 ) -> OpenSetScores:
     """Return every score at once; without a score for each row (None), the ranking ones are nan."""
     known = list(known_classes)
-    is_unknown = _encode(y_true, y_pred, known, unknown_label).is_unknown
+    is_unknown = _Labels.encode(y_true, y_pred, known, unknown_label).is_unknown
     return OpenSetScores(
         macro_f=macro_f(y_true, y_pred, known, unknown_label),
         classification_accuracy=classification_accuracy(y_true, y_pred, known, unknown_label),
@@ -110,9 +110,9 @@ def collapse_unknown(
     collapsed = [
         label if label in known else unknown_label for label in _label_list("y_true", y_true)
     ]
-    # Left to itself, numpy turns the 0 of [0, "unknown"] into "0", which no model predicts.
-    one_kind = len({isinstance(label, str) for label in collapsed}) == 1
-    return np.array(collapsed, dtype=None if one_kind else object)
+    # By default numpy turns the 0 of [0, "unknown"] into "0", which no model predicts.
+    same_type = len({isinstance(label, str) for label in collapsed}) == 1
+    return np.array(collapsed, dtype=None if same_type else object)
 
 
 def macro_f(
@@ -123,10 +123,10 @@ def macro_f(
 ) -> float:
     """Return the mean F over the known classes and one unknown class, to which all others belong.
 
-    A class without true rows has no recall, hence no F, and is left out of the mean. Predicting
-    it is not free: each such row is a miss of the class it truly has.
+    A class without true rows has no recall, so no F, and is left out of the mean. To predict it
+    still costs: each such row is missing from the class that it truly has.
     """
-    labels = _encode(y_true, y_pred, known_classes, unknown_label)
+    labels = _Labels.encode(y_true, y_pred, known_classes, unknown_label)
     if not labels.true.size:
         return nan
     present = np.unique(labels.true)
@@ -140,7 +140,7 @@ def classification_accuracy(
     unknown_label: Hashable,
 ) -> float:
     """Return the share of the known classes' rows that got their own label."""
-    labels = _encode(y_true, y_pred, known_classes, unknown_label)
+    labels = _Labels.encode(y_true, y_pred, known_classes, unknown_label)
     return _share((labels.predicted == labels.true)[~labels.is_unknown])
 
 
@@ -150,13 +150,13 @@ def detection_accuracy(
     known_classes: Iterable[Hashable],
     unknown_label: Hashable,
 ) -> float:
-    """Return the share of the unknown rows that were called unknown."""
-    labels = _encode(y_true, y_pred, known_classes, unknown_label)
+    """Return the share of the unknown rows that were predicted as unknown."""
+    labels = _Labels.encode(y_true, y_pred, known_classes, unknown_label)
     return _share((labels.predicted == labels.true)[labels.is_unknown])
 
 
 def auroc(is_unknown: ArrayLike, score: ArrayLike) -> float:
-    """Return the chance that an unknown row outscores a known one, a tie counting half."""
+    """Return the probability that an unknown row scores above a known one; ties count half."""
     positive, values = _check_ranking(is_unknown, score)
     if positive.all() or not positive.any():
         return nan
@@ -164,57 +164,59 @@ def auroc(is_unknown: ArrayLike, score: ArrayLike) -> float:
 
 
 def fpr_at_tpr(is_unknown: ArrayLike, score: ArrayLike, tpr: float = 0.95) -> float:
-    """Return the share of known rows that is flagged once that share of the unknowns is caught.
+    """Return the share of known rows that is flagged when this share of the unknowns is flagged.
 
-    The threshold is the highest score that catches enough; nothing is interpolated, so the
-    figure is one that a deployed threshold reaches.
+    The threshold is the highest score that flags enough unknowns. Nothing is interpolated, so a
+    deployed threshold reaches the figure.
     """
     if not 0 < tpr <= 1:
         raise InputError(f"tpr must be above 0 and at most 1, got {tpr}.")
     positive, values = _check_ranking(is_unknown, score)
     if positive.all() or not positive.any():
         return nan
-    # The points that drop_intermediate removes may include the first one that catches enough.
-    flagged, caught, _ = roc_curve(positive, values, drop_intermediate=False)
-    return float(flagged[np.searchsorted(caught, tpr)])
+    # The points that drop_intermediate removes may include the first one with enough unknowns.
+    false_rates, true_rates, _ = roc_curve(positive, values, drop_intermediate=False)
+    return float(false_rates[np.searchsorted(true_rates, tpr)])
 
 
 @dataclass(frozen=True, slots=True)
 class _Labels:
-    """Labels as positions among the known classes, the unknown class coming last."""
+    """Labels as indices of the known classes; the unknown class comes last."""
 
     true: NDArray[np.intp]
     predicted: NDArray[np.intp]
     unknown: int
 
+    @classmethod
+    def encode(
+        cls,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        known_classes: Iterable[Hashable],
+        unknown_label: Hashable,
+    ) -> Self:
+        known = _known_classes(known_classes, unknown_label)
+        index = {label: number for number, label in enumerate(known)}
+        unknown = len(index)
+        true, predicted = _label_list("y_true", y_true), _label_list("y_pred", y_pred)
+        check_same_length(y_true=true, y_pred=predicted)
+        others = sorted(map(repr, set(predicted) - index.keys() - {unknown_label}))
+        if others:
+            more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+            raise InputError(
+                f"y_pred contains {', '.join(others[:3])}{more}, neither a known class nor the "
+                f"unknown label {unknown_label!r}. Name every class the model was taught in "
+                "known_classes."
+            )
+        return cls(
+            true=np.array([index.get(label, unknown) for label in true], dtype=np.intp),
+            predicted=np.array([index.get(label, unknown) for label in predicted], dtype=np.intp),
+            unknown=unknown,
+        )
+
     @property
     def is_unknown(self) -> NDArray[np.bool_]:
         return self.true == self.unknown
-
-
-def _encode(
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    known_classes: Iterable[Hashable],
-    unknown_label: Hashable,
-) -> _Labels:
-    position = {
-        label: number for number, label in enumerate(_known_classes(known_classes, unknown_label))
-    }
-    unknown = len(position)
-    true, predicted = _label_list("y_true", y_true), _label_list("y_pred", y_pred)
-    check_same_length(y_true=true, y_pred=predicted)
-    strangers = set(predicted) - position.keys() - {unknown_label}
-    if strangers:
-        raise InputError(
-            f"y_pred contains {_name_some(strangers)}, neither a known class nor the unknown label "
-            f"{unknown_label!r}. Name every class the model was taught in known_classes."
-        )
-    return _Labels(
-        true=np.array([position.get(label, unknown) for label in true], dtype=np.intp),
-        predicted=np.array([position.get(label, unknown) for label in predicted], dtype=np.intp),
-        unknown=unknown,
-    )
 
 
 def _share(hits: NDArray[np.bool_]) -> float:
@@ -234,7 +236,7 @@ def _known_classes(
 
 
 def _label_list(name: str, labels: ArrayLike) -> list[Any]:
-    # A list may mix kinds ([0, "unknown"]), which only an object array leaves as they are.
+    # A list may mix types ([0, "unknown"]), which only an object array keeps.
     dtype = object if isinstance(labels, list | tuple) else None
     return check_flat(name, np.asarray(labels, dtype=dtype)).tolist()
 
@@ -251,11 +253,6 @@ def _check_ranking(
     if not_finite:
         raise InputError(f"score has {not_finite} value(s) that are not finite. Clip or drop them.")
     return positive.astype(bool), values
-
-
-def _name_some(labels: Iterable[Hashable]) -> str:
-    names = sorted(repr(label) for label in labels)
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def j1_known(X: ArrayLike, y: ArrayLike) -> float:
