@@ -38,8 +38,6 @@ ALPHA = 0.01
 RARE = 6
 """A class needs this many rows to be split once for a threshold, and once more for a fit."""
 
-ALARMS = (Verdict.UNKNOWNS, Verdict.UNKNOWNS_AND_DRIFT)
-
 Indices = NDArray[np.intp]
 
 
@@ -203,7 +201,7 @@ class _TrialResult:
     scores: NDArray[Any]
     answers: NDArray[Any]
     flagged_others: NDArray[np.bool_]
-    verdict: str | None
+    verdict: Verdict | None
 
     @classmethod
     def of(cls, detector: Detector, rows: Any, case: Case, trial: Trial) -> Self:
@@ -216,7 +214,7 @@ class _TrialResult:
             scores=np.asarray(detector.score_window(window)),
             answers=np.asarray(detector.predict_window(window)),
             flagged_others=np.asarray(detector.decide(take(rows, trial.others)), dtype=bool),
-            verdict=None if assessment is None else str(assessment.verdict),
+            verdict=None if assessment is None else Verdict(assessment.verdict),
         )
 
     @property
@@ -226,12 +224,12 @@ class _TrialResult:
     @property
     def finds(self) -> bool:
         """Whether the detector reports unknown rows in the window."""
-        return self._flags_more() if self.verdict is None else self.verdict in ALARMS
+        return self._flags_more() if self.verdict is None else self.verdict.claims_unknowns
 
     @property
     def is_quiet(self) -> bool:
         """Whether the detector reports no change."""
-        return not self._flags_more() if self.verdict is None else self.verdict == Verdict.NO_CHANGE
+        return not self._flags_more() if self.verdict is None else self.verdict.is_quiet
 
     def _flags_more(self) -> bool:
         table = [[np.sum(flags), np.sum(~flags)] for flags in (self.flagged, self.flagged_others)]
@@ -269,7 +267,7 @@ def _measure(entry: Entry, estimator: Any, rows: Any, case: Case) -> dict[str, A
     }
     return {
         **{name: None if isnan(value) else float(value) for name, value in figures.items()},
-        "verdict": result.verdict,
+        "verdict": None if result.verdict is None else str(result.verdict),
         "found": result.finds,
         "quiet": clean.is_quiet,
     }
