@@ -12,19 +12,15 @@ from sklearn.metrics import f1_score, roc_auc_score, roc_curve
 from rtscv_mlops.errors import InputError
 
 __all__ = [
-    "ClassSlack",
     "OpenSetScores",
     "auroc",
     "classification_accuracy",
     "collapse_unknown",
     "detection_accuracy",
     "fpr_at_tpr",
-    "j1_known",
-    "j1_unknown",
     "macro_f",
     "open_set_scores",
     "openness",
-    "separation_slack",
 ]
 
 
@@ -255,44 +251,18 @@ def _check_ranking(
     return positive.astype(bool), values
 
 
-def j1_known(X: ArrayLike, y: ArrayLike) -> float:
-    """Return the paper's J1 of the known classes: 1 plus between-class over within-class scatter.
-
-    Distances are taken from the plain mean of the class means, as in the paper, so a large class
-    does not draw the centre towards itself. It is nan with fewer than two classes, with a class
-    of one row (which has no variance), and without any scatter within the classes.
-    """
-    known = _moments_by_class(X, y)
-    if len(known.classes) < 2:
-        return nan
-    return _j1(known, known.means.mean(axis=0), float(known.shares @ known.scatters))
-
-
-def j1_unknown(X: ArrayLike, y: ArrayLike, X_unknown: ArrayLike) -> float:
-    """Return the paper's J1 of the unknown class: how far it lies from the known ones.
-
-    Distances are taken from the unknown mean and measured against the unknown scatter alone. The
-    known classes are weighted by their shares of the known rows; the paper leaves open whether the
-    unknown rows count too, and this way their number does not move the figure. It is nan without
-    known rows, and with fewer than two distinct unknown rows.
-    """
-    known = _moments_by_class(X, y)
-    unknown_mean, unknown_scatter = _moments_of_unknown(X_unknown, known)
-    if not known.classes:
-        return nan
-    return _j1(known, unknown_mean, unknown_scatter)
-
-
+# Only the paper's benchmark computes it now. It stays here because the diagnostics of models that
+# were saved earlier contain it, and such a model could not be loaded without the class.
 @dataclass(frozen=True, slots=True)
 class ClassSlack:
     """How far one known class is beyond the paper's sufficient conditions for a correct sorting.
 
     Each figure is the left side of a condition minus its right side, in the scale-free form
-    (squared distance over the sum of the two variances). From 0 on, the condition holds; below 0
-    nothing is said, since the conditions are sufficient, not necessary.
+    (squared distance over the sum of the two variances). At 0 or more, the condition holds. Below 0
+    nothing follows, because the conditions are sufficient, not necessary.
 
     `likelihood_known`, `likelihood_unknown`: Theorem 3.1, for rows of this class and for unknown
-    rows against this class. `bayes_known`, `bayes_unknown`: Theorem 3.2, likewise.
+    rows against this class. `bayes_known`, `bayes_unknown`: the same of Theorem 3.2.
     """
 
     known_class: Hashable
@@ -300,147 +270,3 @@ class ClassSlack:
     likelihood_unknown: float
     bayes_known: float
     bayes_unknown: float
-
-
-def separation_slack(
-    X: ArrayLike,
-    y: ArrayLike,
-    X_unknown: ArrayLike,
-    *,
-    sample_size: int,
-    unknown_rate: float,
-) -> tuple[ClassSlack, ...]:
-    """Return the slack of Theorems 3.1 and 3.2 for each known class, in sorted order.
-
-    Each class is taken for a spherical Gaussian, its variance being the mean over the features.
-    `sample_size` is the number of rows drawn from the window, `unknown_rate` the unknown share of
-    it; the known classes share the rest as they share the training rows.
-
-    A class whose variance cannot be estimated (one row, or equal rows) makes nan of every
-    condition that mentions it: its own, and the known conditions of all classes, which hold only
-    if they hold against every class. Too few unknown rows do the same. Without unknowns in the
-    window (a rate of 0), the unknown conditions are nan. `bayes_unknown` is infinite for a class
-    so small that unknown rows cannot be mistaken for it.
-
-    Theorem 3.2 is stated for expected posteriors, but its proof, hence this slack, is about
-    expected likelihoods times priors; in many dimensions the two can disagree.
-    """
-    # Theorem 3.3 is left out: by the law of total variance its known conditions average to 0 over
-    # all classes, so they hold for every known class only if the unknowns lie in their midst.
-    _check_sample(sample_size, unknown_rate)
-    known = _moments_by_class(X, y)
-    unknown_mean, unknown_scatter = _moments_of_unknown(X_unknown, known)
-    advantages = _advantages(
-        np.vstack([known.means, unknown_mean]), np.append(known.scatters, unknown_scatter)
-    )
-    of_known, of_unknown = advantages[:-1], advantages[-1, :-1]
-    itself = np.eye(*of_known.shape).astype(bool)
-    window_shares = known.shares * (1 - unknown_rate)
-    window_unknown = unknown_rate or nan
-    slacks = {
-        "likelihood_known": np.where(itself, np.inf, of_known).min(axis=1),
-        "likelihood_unknown": of_unknown - _twice_log((1 - window_shares) / window_unknown),
-        # Theorem 3.2 needs each class against itself too: the dummy class holds rows of every
-        # class, and one that outnumbers this class wins even those.
-        "bayes_known": of_known.min(axis=1) - _twice_log(sample_size / known.rows),
-        "bayes_unknown": of_unknown
-        - _twice_log((known.rows / sample_size - window_shares) / window_unknown),
-    }
-    return tuple(
-        ClassSlack(label, **{name: float(slack[number]) for name, slack in slacks.items()})
-        for number, label in enumerate(known.classes)
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Moments:
-    """Per class: label, number of rows, mean, and the trace of the covariance (divisor n)."""
-
-    classes: list[Hashable]
-    rows: NDArray[np.intp]
-    means: NDArray[np.float64]
-    scatters: NDArray[np.float64]
-
-    @property
-    def shares(self) -> NDArray[np.float64]:
-        return self.rows / self.rows.sum()
-
-
-def _moments_by_class(X: ArrayLike, y: ArrayLike) -> _Moments:
-    table, labels = _check_table("X", X), check_flat("y", np.asarray(y))
-    check_same_length(X=table, y=labels)
-    classes, position = np.unique(labels, return_inverse=True)
-    moments = [_moments("X", table[position == number]) for number in range(len(classes))]
-    return _Moments(
-        classes=classes.tolist(),
-        rows=np.bincount(position, minlength=len(classes)),
-        means=np.array([mean for mean, _ in moments]).reshape(len(classes), table.shape[1]),
-        scatters=np.array([scatter for _, scatter in moments], dtype=np.float64),
-    )
-
-
-def _moments_of_unknown(X_unknown: ArrayLike, known: _Moments) -> tuple[NDArray[np.float64], float]:
-    table = _check_table("X_unknown", X_unknown)
-    if table.shape[1] != known.means.shape[1]:
-        raise InputError(
-            f"X_unknown has {table.shape[1]} feature(s) and X has {known.means.shape[1]}. "
-            "Pass the same columns of both."
-        )
-    return _moments("X_unknown", table)
-
-
-def _moments(name: str, rows: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
-    # Class by class, so that a table of bytes never becomes a whole table of floats.
-    values = rows.astype(np.float64)
-    if not np.isfinite(values).all():
-        raise InputError(f"{name} contains values that are not finite. Impute or drop them first.")
-    if len(values) < 2:
-        mean = values[0] if len(values) else np.full(values.shape[1], nan)
-        return mean, nan
-    # From the first row on, so that equal rows scatter by exactly 0 and not by a rounding error.
-    first = values[0].copy()
-    values -= first
-    shift = values.mean(axis=0)
-    values -= shift
-    return first + shift, float(np.vdot(values, values)) / len(values)
-
-
-def _j1(known: _Moments, centre: NDArray[np.float64], within: float) -> float:
-    between = known.shares @ np.square(known.means - centre).sum(axis=1)
-    return float(1 + between / within) if within > 0 else nan
-
-
-def _advantages(means: NDArray[np.float64], scatters: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return, for rows of class a, twice the log of E(likelihood of a) / E(likelihood of b)."""
-    n_features = means.shape[1]
-    variances = np.where(scatters > 0, scatters / n_features, nan)
-    advantages = np.empty((len(means), len(means)))
-    for own, (mean, variance) in enumerate(zip(means, variances, strict=True)):
-        sums = variance + variances
-        distances = np.square(means - mean).sum(axis=1)
-        advantages[own] = distances / sums - n_features * np.log(2 * variance / sums)
-    return advantages
-
-
-def _twice_log(odds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the right side's share of a condition; odds of 0 or less need no distance at all."""
-    with np.errstate(divide="ignore"):
-        return 2 * np.log(np.maximum(odds, 0))
-
-
-def _check_table(name: str, X: ArrayLike) -> NDArray[Any]:
-    table = np.asarray(X)
-    if table.ndim != 2 or not table.shape[1]:
-        raise InputError(
-            f"{name} must be a table of rows and at least one feature, got shape {table.shape}."
-        )
-    if table.dtype.kind not in "biuf":
-        raise InputError(f"{name} must hold numbers, got dtype {table.dtype}. Encode it first.")
-    return table
-
-
-def _check_sample(sample_size: int, unknown_rate: float) -> None:
-    if not sample_size >= 1:
-        raise InputError(f"sample_size must be at least 1 row, got {sample_size}.")
-    if not 0 <= unknown_rate <= 1:
-        raise InputError(f"unknown_rate must be a share between 0 and 1, got {unknown_rate}.")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rtscv_mlops.errors import InputError
-from rtscv_mlops.metrics import check_flat, check_same_length
+from rtscv_mlops.metrics import ClassSlack, check_flat, check_same_length
 
 
 def j1_known(X: ArrayLike, y: ArrayLike) -> float:
@@ -38,25 +38,6 @@ def j1_unknown(X: ArrayLike, y: ArrayLike, X_unknown: ArrayLike) -> float:
     if not known.classes:
         return nan
     return _j1(known, unknown_mean, unknown_scatter)
-
-
-@dataclass(frozen=True, slots=True)
-class ClassSlack:
-    """How far one known class is beyond the paper's sufficient conditions for a correct sorting.
-
-    Each figure is the left side of a condition minus its right side, in the scale-free form
-    (squared distance over the sum of the two variances). At 0 or more, the condition holds. Below 0
-    nothing follows, because the conditions are sufficient, not necessary.
-
-    `likelihood_known`, `likelihood_unknown`: Theorem 3.1, for rows of this class and for unknown
-    rows against this class. `bayes_known`, `bayes_unknown`: the same of Theorem 3.2.
-    """
-
-    known_class: Hashable
-    likelihood_known: float
-    likelihood_unknown: float
-    bayes_known: float
-    bayes_unknown: float
 
 
 def separation_slack(

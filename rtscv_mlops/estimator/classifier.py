@@ -16,7 +16,6 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from rtscv_mlops import metrics
 from rtscv_mlops.errors import InputError
 from rtscv_mlops.estimator.checks import Labels, check_gaps, check_labels, check_rows, check_window
 from rtscv_mlops.estimator.clusters import Cluster, group_rows
@@ -336,7 +335,7 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return "forest" if is_of_trees(self.estimator) else "kernel"
 
     def _describe_unknowns(self, X: Any, codes: NDArray, window: Any, finding: Finding) -> None:
-        """Group the unknown rows, and say how far from the known classes they lie."""
+        """Name the classes in the diagnostics, and group the unknown rows."""
         facts = dict(finding.assessment.diagnostics)
         names = self._labels.known.tolist()
         for fact in ("class_shift", "looks_like"):
@@ -353,22 +352,6 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         )
         scale = _spread_within(known_numbers, codes[shown])
         self.clusters_ = group_rows(unknown_numbers, finding.unknown, scale, self.random_state)
-        slack = metrics.separation_slack(
-            known_numbers,
-            codes[shown],
-            unknown_numbers,
-            sample_size=len(finding.sampled),
-            unknown_rate=finding.assessment.unknown_rate,
-        )
-        self.assessment_ = replace(
-            self.assessment_,
-            diagnostics={
-                **facts,
-                "j1_known": metrics.j1_known(known_numbers, codes[shown]),
-                "j1_unknown": metrics.j1_unknown(known_numbers, codes[shown], unknown_numbers),
-                "slack": slack,
-            },
-        )
 
     # -- the fit
 
