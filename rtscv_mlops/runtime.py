@@ -198,7 +198,7 @@ class DaskCluster:
 
         name = f"rtscv_{function.__name__.strip('_')}"
         submit = self.client.submit
-        kept = [submit(_same, dumps(one), key=_new_key(f"{name}_shared")) for one in shared]
+        kept = [submit(bytes, dumps(one), key=_new_key(f"{name}_shared")) for one in shared]
         ahead = max(AHEAD, 2 * sum(self.client.nthreads().values()))
         waiting: deque[Future[Any]] = deque()
         for task in tasks:
@@ -298,10 +298,6 @@ def _within(seconds: float, ask: Callable[[], T]) -> T:
 
     Thread(target=wait, daemon=True).start()
     return answer.result(seconds + 1)
-
-
-def _same(packed: bytes) -> bytes:
-    return packed
 
 
 def _unpack_and_run(packed: bytes, *shared: bytes) -> tuple[Any, list[Warned]]:

@@ -221,7 +221,10 @@ def _table_like(window: Any, known: pd.DataFrame, what: str) -> pd.DataFrame:
     window = window if window.columns.equals(known.columns) else window[list(known.columns)]
     _compare_shapes(window, known, what)
     # Text in place of numbers, or the reverse, is refused. An empty column has no type.
-    now, before = ([_is_number(dtype) for dtype in table.dtypes] for table in (window, known))
+    now, before = (
+        [is_numeric_dtype(dtype) or is_bool_dtype(dtype) for dtype in table.dtypes]
+        for table in (window, known)
+    )
     changed = [
         f"{name} ({known.dtypes.iloc[index]} in training, {window.dtypes.iloc[index]} now)"
         for index, name in enumerate(known.columns)
@@ -237,21 +240,14 @@ def _table_like(window: Any, known: pd.DataFrame, what: str) -> pd.DataFrame:
     return window
 
 
-def _is_number(dtype: Any) -> bool:
-    return is_numeric_dtype(dtype) or is_bool_dtype(dtype)
-
-
 def _array_like(window: Any, known: Any, what: str) -> Any:
     """Return the window as dense or sparse rows, whichever the known rows are."""
     if not sparse.issparse(window):
         window = np.asarray(window)
     _compare_shapes(window, known, what)
     if sparse.issparse(known):
-        return (
-            sparse.csr_array(window)
-            if isinstance(known, sparse.sparray)
-            else sparse.csr_matrix(window)
-        )
+        is_array = isinstance(known, sparse.sparray)
+        return sparse.csr_array(window) if is_array else sparse.csr_matrix(window)
     if sparse.issparse(window):
         window = window.toarray()
     if known.dtype.kind not in TEXT_KINDS and window.dtype.kind in TEXT_KINDS:
