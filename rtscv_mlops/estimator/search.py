@@ -235,7 +235,7 @@ class MonitorSearch:
         with self._timed("extract"):
             extraction = self._extract(verdict, forward, directions, excess)
         self.gate.forget()
-        detected = verdict in (Verdict.UNKNOWNS, Verdict.UNKNOWNS_AND_DRIFT)
+        detected = verdict.claims_unknowns
         resembled = forward.window.nearest[extraction.flagged & detected]
         facts = {
             "gate": type(self.gate).__name__,
