@@ -278,7 +278,7 @@ def test_a_window_beyond_the_caps(estimator, monkeypatch):
 
 
 def test_the_score_needs_a_window():
-    """A model that saw no window has no idea of unknowns, and says so."""
+    """A model that saw no window cannot score unknowns, and its error says what to do."""
     X, y, window, _ = new_blob()
     model = RTSCVClassifier(SVC()).fit(X, y)
 
