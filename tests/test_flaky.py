@@ -77,6 +77,10 @@ def test_bad():
 """
 
 
+OF_A_RUN = (SEED, "LD_PRELOAD", "FAKETIME")
+"""What this test must not inherit where it is itself part of such a run."""
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="another date needs Linux")
 def test_a_run_has_another_date_and_a_failure_is_named(tmp_path):
     """Tests and the processes they start see the date; a failure is named, and is exit code 1."""
@@ -86,7 +90,7 @@ def test_a_run_has_another_date_and_a_failure_is_named(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "tools.flaky", *words],
         cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if name != SEED},
+        env={name: value for name, value in os.environ.items() if name not in OF_A_RUN},
         capture_output=True,
         text=True,
         check=False,

@@ -7,6 +7,7 @@ code 1.
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,8 @@ class Run:
 def main() -> None:
     """Do all runs, print their table, and end by 1 if any failed."""
     options, more = _options(sys.argv[1:])
+    # Without it the busy loops would go on after `kill` or a time limit of CI.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     runs = [
         _run(options.seed + number, options.load, options.date, more)
         for number in range(options.runs)
