@@ -88,7 +88,7 @@ def _at(date: str) -> Mapping[str, str]:
     """Return the environment in which every process, and what it starts, has another date.
 
     An offset, not a moment: a moment would begin anew in each process. Clocks that measure waiting
-    stay as they are.
+    stay as they are, and so do the times of files, which the system gives.
     """
     found = find_spec("libfaketime")
     if found is None or found.origin is None or sys.platform != "linux":
