@@ -139,8 +139,8 @@ def test_run_by_start_and_end_is_the_same_window(command, monitor):
     [
         ([], "Say which window"),
         (["--window", QUIET, "--start", QUIET], "Say which window"),
-        (["--window", "yesterday"], "'yesterday' is no day"),
-        (["--start", QUIET, "--end", "soon"], "'soon' is no moment"),
+        (["--window", "yesterday"], "'yesterday' is not a valid day"),
+        (["--start", QUIET, "--end", "soon"], "'soon' is not a valid time"),
     ],
 )
 def test_a_window_that_cannot_be_understood(command, monitor, words, sentence):
