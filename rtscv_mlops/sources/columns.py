@@ -125,6 +125,8 @@ STORED = {
     pa.string(): pd.StringDtype(na_value=np.nan),
 }
 WHOLE = r"-?(0|[1-9]\d{0,17})"
+# What CSV files hold for a missing number, besides nothing.
+NO_NUMBER = pa.array(["NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None"])
 TRUTHS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
@@ -389,6 +391,26 @@ def from_text(column: "pd.Series", kinds_found: set[str]) -> "pd.Series":
     if kinds_found <= {"nothing", "integer", "number", "decimal"} and kinds_found != {"nothing"}:
         return column.astype("float64")
     return column
+
+
+def infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return text as whole numbers, floats or booleans if all its values are such; else as it is.
+
+    `NA` and the like are gaps among numbers and booleans, and text among texts.
+    """
+    texts = pc.utf8_trim_whitespace(column)
+    texts = pc.if_else(pc.is_in(texts, NO_NUMBER), pa.scalar(None, pa.string()), texts)
+    if texts.null_count == len(texts):
+        return column if column.null_count < len(column) else column.cast(pa.float64())
+    if pc.all(pc.is_in(pc.utf8_lower(texts.drop_null()), pa.array(["true", "false"]))).as_py():
+        return texts.cast(pa.bool_())
+    is_whole = pc.all(pc.match_substring_regex(texts, r"^[+-]?\d+$")).as_py()
+    try:
+        if is_whole:
+            return pc.replace_substring_regex(texts, r"^\+", "").cast(pa.int64())
+        return texts.cast(pa.float64())
+    except pa.ArrowInvalid:  # Also identifiers of too many digits, which a float would change.
+        return column
 
 
 def to_plain(column: "pd.Series") -> "pd.Series":

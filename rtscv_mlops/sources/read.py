@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
@@ -12,6 +13,7 @@ from rtscv_mlops.config.inputs import (
     LabelSettings,
     ReferenceSettings,
     SourceSettings,
+    TableSettings,
 )
 from rtscv_mlops.errors import Code, NotAssessed, TrainingDataError, WindowError
 from rtscv_mlops.sources.columns import (
@@ -19,13 +21,20 @@ from rtscv_mlops.sources.columns import (
     KEY,
     LABEL,
     ORIGIN,
+    STORED,
     TIME,
     SourceColumn,
+    check_names,
     feature_columns,
+    infer_type,
+    to_plain,
 )
+from rtscv_mlops.sources.files import find_files
+from rtscv_mlops.sources.formats import FORMATS
 from rtscv_mlops.sources.profile import Profile
 from rtscv_mlops.sources.reader import SourceReader
 from rtscv_mlops.sources.sample import Sketch
+from rtscv_mlops.sources.stream import Budget, RowStream
 from rtscv_mlops.sources.times import Span
 from rtscv_mlops.text import count, listed, shown
 from rtscv_mlops.window import Column, Interval, Window
@@ -182,6 +191,40 @@ def read_reference(settings: ReferenceSettings, columns: Sequence[Column]) -> Re
             code=Code.LABELS_MISSING,
         )
     return Reference(features, labels, digest, tuple(reader.findings))
+
+
+def read_training_file(path: Path) -> pd.DataFrame:
+    """Read a table of features and labels from a Parquet or CSV file, in the file's order.
+
+    Formats, checks and errors are those of `reference:`. A Parquet file has the types that pandas
+    gives it. A CSV file has no types, so each column becomes numbers or booleans if all its values
+    are; else it is text. Only an empty field of a text column is missing: a label `NA` is text.
+    """
+    if not path.is_file():
+        raise TrainingDataError(
+            f"There is no file {path}. Name a Parquet or CSV file.",
+            code=Code.TRAINING_DATA_MISSING,
+        )
+    settings = TableSettings(path=str(path))
+    with _as_training_data():
+        (file,) = find_files(settings, FORMATS).files
+        stream = file.open(settings, None, Budget(settings.max_bytes))
+        check_names(stream.columns, stream.name)
+        batches = list(stream.read(stream.columns))
+        if not any(map(len, batches)):
+            raise TrainingDataError(f"{path} has no rows.", code=Code.TRAINING_DATA_MISSING)
+        return _to_frame(pa.Table.from_batches(batches), stream)
+
+
+def _to_frame(table: pa.Table, stream: RowStream) -> pd.DataFrame:
+    if stream.untyped:
+        columns = {name: infer_type(table.column(name)) for name in table.column_names}
+        frame: pd.DataFrame = pa.table(columns).to_pandas(types_mapper=STORED.get)
+        return frame.apply(to_plain)
+    # Batches hold text by dictionaries. Those that the file itself has are pandas' categories.
+    fields = [pa.field(name, stream.types[name]) for name in table.column_names]
+    stored: pd.DataFrame = table.cast(pa.schema(fields, table.schema.metadata)).to_pandas()
+    return stored
 
 
 @contextmanager
