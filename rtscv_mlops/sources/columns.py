@@ -127,6 +127,14 @@ STORED = {
 WHOLE = r"-?(0|[1-9]\d{0,17})"
 # What CSV files hold for a missing number, besides nothing.
 NO_NUMBER = pa.array(["NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None"])
+# What a column should hold, and what to do if it does not.
+INT64 = ("whole numbers below 2**63", "Store them as text if they are identifiers.")
+BOOLEANS = ("true or false", "Write true, false, 1 or 0, or correct the source.")
+NUMBERS = (
+    "numbers",
+    "If they mean missing, list them in `csv.null_values:`; a decimal comma is `csv.decimal:`; "
+    "otherwise correct the source.",
+)
 TRUTHS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
@@ -205,24 +213,6 @@ class Converter:
             code=Code.BAD_VALUES,
         )
 
-    def _too_large(self, bad: pa.Array) -> WindowError:
-        return self._bad_values(
-            bad, "whole numbers below 2**63", "Store them as text if they are identifiers."
-        )
-
-    def _not_numbers(self, bad: pa.Array) -> WindowError:
-        return self._bad_values(
-            bad,
-            "numbers",
-            "If they mean missing, list them in `csv.null_values:`; a decimal comma is "
-            "`csv.decimal:`; otherwise correct the source.",
-        )
-
-    def _not_booleans(self, bad: pa.Array) -> WindowError:
-        return self._bad_values(
-            bad, "true or false", "Write true, false, 1 or 0, or correct the source."
-        )
-
     def _float_from_number(self, column: pa.Array) -> pa.Array:
         numbers = column.cast(pa.float64())
         if numbers.null_count == 0 and np.isfinite(numbers.to_numpy()).all():
@@ -254,7 +244,7 @@ class Converter:
             return column.cast(pa.int64())
         except pa.ArrowInvalid as error:
             beyond = pc.greater(column, pa.scalar(2**63 - 1, pa.uint64()))
-            raise self._too_large(column.filter(pc.fill_null(beyond, False))) from error
+            raise self._bad_values(column.filter(pc.fill_null(beyond, False)), *INT64) from error
 
     def _integer_from_number(self, column: pa.Array) -> pa.Array:
         numbers = self._float_from_number(column)
@@ -283,12 +273,12 @@ class Converter:
             dotted = pc.match_substring(texts, ".")
             # Then a point is not a decimal sign: 1.234 would silently become a thousandth of it.
             if pc.any(dotted).as_py():
-                raise self._not_numbers(column.filter(pc.fill_null(dotted, False)))
+                raise self._bad_values(column.filter(pc.fill_null(dotted, False)), *NUMBERS)
             texts = pc.replace_substring(texts, ",", ".")
         try:
             return self._float_from_number(texts.cast(pa.float64()))
         except pa.ArrowInvalid as error:
-            raise self._not_numbers(_failing(texts, pa.float64())) from error
+            raise self._bad_values(_failing(texts, pa.float64()), *NUMBERS) from error
 
     def _integer_from_text(self, column: pa.Array) -> pa.Array:
         if pc.all(pc.match_substring_regex(column, r"^[+-]?\d+$")).as_py() is False:
@@ -297,30 +287,24 @@ class Converter:
         try:
             return digits.cast(pa.int64())
         except pa.ArrowInvalid as error:
-            raise self._too_large(_failing(digits, pa.int64())) from error
+            raise self._bad_values(_failing(digits, pa.int64()), *INT64) from error
 
-    def _number_from_boolean(self, column: pa.Array) -> pa.Array:
-        return column.cast(TARGETS["integer"]).cast(TARGETS[self.target.kind])
-
-    def _boolean_from_boolean(self, column: pa.Array) -> pa.Array:
-        return column
+    def _cast(self, column: pa.Array) -> pa.Array:
+        return column.cast(TARGETS[self.target.kind])
 
     def _boolean_from_number(self, column: pa.Array) -> pa.Array:
         numbers = column.cast(pa.float64())
         other = pc.and_(pc.not_equal(numbers, 0.0), pc.not_equal(numbers, 1.0))
         if pc.any(other).as_py():
-            raise self._not_booleans(column.filter(pc.fill_null(other, False)))
+            raise self._bad_values(column.filter(pc.fill_null(other, False)), *BOOLEANS)
         return numbers.cast(pa.bool_())
 
     def _boolean_from_text(self, column: pa.Array) -> pa.Array:
         index = pc.index_in(pc.utf8_lower(column.cast(pa.string())), pa.array([*TRUTHS]))
         other = pc.and_(pc.is_null(index), pc.is_valid(column))
         if pc.any(other).as_py():
-            raise self._not_booleans(column.filter(other))
+            raise self._bad_values(column.filter(other), *BOOLEANS)
         return pa.array([*TRUTHS.values()]).take(index)
-
-    def _text_from_text(self, column: pa.Array) -> pa.Array:
-        return column.cast(pa.string())
 
     def _text_from_uuid(self, column: pa.Array) -> pa.Array:
         return pa.array([None if value is None else str(value) for value in column.to_pylist()])
@@ -358,17 +342,17 @@ CONVERSIONS: dict[tuple[str, str], Callable[[Converter, pa.Array], pa.Array]] = 
     ("float", "integer"): Converter._float_from_integer,
     ("float", "decimal"): Converter._from_decimal,
     ("float", "text"): Converter._float_from_text,
-    ("float", "boolean"): Converter._number_from_boolean,
+    ("float", "boolean"): Converter._cast,
     ("integer", "number"): Converter._integer_from_number,
     ("integer", "integer"): Converter._integer_from_integer,
     ("integer", "decimal"): Converter._from_decimal,
     ("integer", "text"): Converter._integer_from_text,
-    ("integer", "boolean"): Converter._number_from_boolean,
-    ("boolean", "boolean"): Converter._boolean_from_boolean,
+    ("integer", "boolean"): Converter._cast,
+    ("boolean", "boolean"): Converter._cast,
     ("boolean", "integer"): Converter._boolean_from_number,
     ("boolean", "number"): Converter._boolean_from_number,
     ("boolean", "text"): Converter._boolean_from_text,
-    ("text", "text"): Converter._text_from_text,
+    ("text", "text"): Converter._cast,
     ("text", "uuid"): Converter._text_from_uuid,
     ("datetime", "time"): Converter._datetime_from_time,
     ("datetime", "text"): Converter._datetime_from_text,

@@ -10,20 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any
+from typing import Any, Self
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import sqlalchemy as sa
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    InterfaceError,
-    NoSuchModuleError,
-    NoSuchTableError,
-    OperationalError,
-    SQLAlchemyError,
-)
+from sqlalchemy import exc
 
 from rtscv_mlops.config.inputs import TableSettings
 from rtscv_mlops.errors import Code, ConfigError, ServiceError, WindowError
@@ -31,6 +23,7 @@ from rtscv_mlops.sources.stream import Batches, Budget, RowStream, batch_rows
 from rtscv_mlops.sources.times import Span, sorts_by_time
 from rtscv_mlops.text import nearest, shown
 
+QUERY = "the result of `query:`"
 SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
 MISSING = re.compile(r"no such (table|column)|does not exist|undefined", re.IGNORECASE)
 # The parts of an address that drivers quote in errors: user and password, or a parameter.
@@ -50,6 +43,65 @@ class Relation:
     columns: dict[str, str]
     rows: sa.FromClause
     engine: sa.Engine
+
+    @classmethod
+    def of_table(cls, engine: sa.Engine, table: str) -> Self:
+        """Find a table in the catalogue."""
+        schema, _, bare = table.rpartition(".")
+        try:
+            catalogued = sa.Table(bare, sa.MetaData(), schema=schema or None, autoload_with=engine)
+        except exc.NoSuchTableError as error:
+            inspector = sa.inspect(engine)
+            others = [*inspector.get_table_names(schema or None)]
+            others += inspector.get_view_names(schema or None)
+            near = nearest(bare, others)
+            hint = f"Did you mean {shown(near)}?" if near else f"It has {len(others)} other tables."
+            raise WindowError(
+                f"The database has no table {shown(table)}. {hint} Correct `table:`.",
+                code=Code.MISSING_TABLE,
+            ) from error
+        columns = {column.name: str(column.type) for column in catalogued.columns}
+        # Untyped columns: SQLAlchemy's own types would refuse ISO text in a DATETIME of SQLite.
+        untyped = sa.table(bare, *(sa.column(name) for name in columns), schema=schema or None)
+        return cls(f"the table {table}", columns, untyped, engine)
+
+    @classmethod
+    def of_query(cls, engine: sa.Engine, query: str, span: Span | None) -> Self:
+        """Ask the database for the columns of a query."""
+        statement = query.strip().removesuffix(";")
+        if not SELECT.match(statement) or ";" in statement:
+            raise ConfigError("`query:` must be a single SELECT statement.")
+        text = sa.text(statement)
+        for bound in ("start", "end"):
+            if bound in text.compile().params:
+                if span is None:
+                    raise ConfigError("`query:` uses :start or :end, but is not read by time.")
+                # As the column stores times: local if it has no zone, text in SQLite.
+                time: datetime = getattr(span.interval, bound)
+                if span.zone is not None:
+                    time = time.astimezone(ZoneInfo(span.zone)).replace(tzinfo=None)
+                is_sqlite = engine.dialect.name == "sqlite"
+                text = text.bindparams(**{bound: time.isoformat(" ") if is_sqlite else time})
+        with engine.connect() as connection:
+            rows = text.columns().subquery("rows")
+            probe = sa.select(sa.text("*")).select_from(rows).limit(0)
+            columns = list(_read_only(connection).execute(probe).keys())
+        named = text.columns(*(sa.column(column) for column in columns)).subquery("rows")
+        return cls(QUERY, dict.fromkeys(columns, "unknown"), named, engine)
+
+    def indexed_bounds(self, column: str) -> tuple[Any, Any]:
+        """Return the smallest and largest value of a column if an index can answer at once."""
+        if not isinstance(self.rows, sa.TableClause):
+            return None, None
+        indexes = sa.inspect(self.engine).get_indexes(self.rows.name, self.rows.schema)
+        if all(index["column_names"][:1] != [column] for index in indexes):
+            return None, None
+        values = self.rows.c[column]
+        with self.engine.connect() as connection:
+            smallest, largest = connection.execute(
+                sa.select(sa.func.min(values), sa.func.max(values))
+            ).one()
+        return smallest, largest
 
     def stream(self, span: Span | None, budget: Budget) -> RowStream:
         """Return the rows as a stream, whose types are known only when rows arrive."""
@@ -103,13 +155,13 @@ class Relation:
 def open_relation(settings: TableSettings, span: Span | None = None) -> Iterator[Relation]:
     """Open a table or query. The connection pool is closed at the end."""
     engine = _create_engine(settings)
-    name = f"the table {settings.table}" if settings.table else "the result of `query:`"
+    name = f"the table {settings.table}" if settings.table else QUERY
     try:
         with reaching_database(name):
             if settings.table:
-                yield _find_table(engine, settings.table, name)
+                yield Relation.of_table(engine, settings.table)
             else:
-                yield _open_query(engine, settings.query or "", name, span)
+                yield Relation.of_query(engine, settings.query or "", span)
     finally:
         engine.dispose()
 
@@ -119,10 +171,10 @@ def reaching_database(name: str) -> Iterator[None]:
     """Translate the errors of a database, without its address."""
     try:
         yield
-    except DBAPIError as error:
+    except exc.DBAPIError as error:
         # `from None`, because the driver's own text may hold the address.
         answered = MISSING.search(str(error.orig))
-        if isinstance(error, OperationalError | InterfaceError) and not answered:
+        if isinstance(error, exc.OperationalError | exc.InterfaceError) and not answered:
             raise ServiceError(
                 f"The database did not answer while {name} was read "
                 f"({type(error.orig).__name__}). Check that it runs and that the user may "
@@ -136,7 +188,7 @@ def reaching_database(name: str) -> Iterator[None]:
         raise WindowError(
             f"The database refused to read {name}: {reason}. Correct the monitor's source."
         ) from None
-    except SQLAlchemyError as error:
+    except exc.SQLAlchemyError as error:
         raise WindowError(
             f"Reading {name} failed with {type(error).__name__}: {str(error).splitlines()[0]}"
         ) from error
@@ -153,61 +205,15 @@ def _create_engine(settings: TableSettings) -> sa.Engine:
     try:
         drivername = sa.make_url(address or "").drivername
         return sa.create_engine(address or "", connect_args=CONNECT_ARGS.get(drivername, {}))
-    except (NoSuchModuleError, ModuleNotFoundError) as error:
+    except (exc.NoSuchModuleError, ModuleNotFoundError) as error:
         raise ConfigError(
             f"The driver of the database is not installed ({error}). Install it."
         ) from None
-    except (ArgumentError, ValueError):
+    except (exc.ArgumentError, ValueError):
         raise ConfigError(
             "The database address cannot be read. Write it like "
             "postgresql+psycopg2://user@host/database."
         ) from None
-
-
-def _find_table(engine: sa.Engine, table: str, name: str) -> Relation:
-    schema, _, bare = table.rpartition(".")
-    try:
-        catalogued = sa.Table(bare, sa.MetaData(), schema=schema or None, autoload_with=engine)
-    except NoSuchTableError as error:
-        inspector = sa.inspect(engine)
-        others = [*inspector.get_table_names(schema or None)]
-        others += inspector.get_view_names(schema or None)
-        near = nearest(bare, others)
-        hint = f"Did you mean {shown(near)}?" if near else f"It has {len(others)} other tables."
-        raise WindowError(
-            f"The database has no table {shown(table)}. {hint} Correct `table:`.",
-            code=Code.MISSING_TABLE,
-        ) from error
-    columns = {column.name: str(column.type) for column in catalogued.columns}
-    # Untyped columns: SQLAlchemy's own types would refuse ISO text in a DATETIME of SQLite.
-    untyped = sa.table(bare, *(sa.column(name) for name in columns), schema=schema or None)
-    return Relation(name, columns, untyped, engine)
-
-
-def _open_query(engine: sa.Engine, query: str, name: str, span: Span | None) -> Relation:
-    statement = query.strip().removesuffix(";")
-    if not SELECT.match(statement) or ";" in statement:
-        raise ConfigError("`query:` must be a single SELECT statement.")
-    text = sa.text(statement)
-    bounds = [bound for bound in ("start", "end") if bound in text.compile().params]
-    if bounds and span is None:
-        raise ConfigError("`query:` uses :start or :end, but is not read by time.")
-    if span is not None:
-        text = text.bindparams(**{bound: _parameter(engine, span, bound) for bound in bounds})
-    with engine.connect() as connection:
-        rows = text.columns().subquery("rows")
-        probe = sa.select(sa.text("*")).select_from(rows).limit(0)
-        columns = list(_read_only(connection).execute(probe).keys())
-    named = text.columns(*(sa.column(column) for column in columns)).subquery("rows")
-    return Relation(name, dict.fromkeys(columns, "unknown"), named, engine)
-
-
-def _parameter(engine: sa.Engine, span: Span, bound: str) -> datetime | str:
-    """Return a bound as the column stores times: local if it has no zone, text in SQLite."""
-    time: datetime = getattr(span.interval, bound)
-    if span.zone is not None:
-        time = time.astimezone(ZoneInfo(span.zone)).replace(tzinfo=None)
-    return time.isoformat(" ") if engine.dialect.name == "sqlite" else time
 
 
 def _read_only(connection: sa.Connection) -> sa.Connection:

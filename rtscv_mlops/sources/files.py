@@ -76,12 +76,21 @@ class File:
     format: Format
     size: int
     version: str
-    partitions: Mapping[str, str | None]
 
     @property
     def name(self) -> str:
         """What messages call the file."""
         return f"the file {self.path}"
+
+    @property
+    def partitions(self) -> dict[str, str | None]:
+        """Columns in the names of folders, as Hive writes them: `date=2026-01-05`."""
+        folders = self.relative_path.split("/")[:-1]
+        pairs = [folder.split("=", 1) for folder in folders if "=" in folder]
+        return {
+            unquote(key): None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value)
+            for key, value in pairs
+        }
 
     def open(self, settings: TableSettings, span: Span | None, budget: Budget) -> RowStream:
         """Open the file by its format. A span may leave out rows outside it, but need not."""
@@ -153,10 +162,7 @@ def find_files(settings: TableSettings, formats: Sequence[Format]) -> FileListin
         if format_ is None:
             ignored.append(relative_path)
             continue
-        version, partitions = _version(info), _read_partitions(parts[:-1])
-        files.append(
-            File(filesystem, name, relative_path, format_, info["size"], version, partitions)
-        )
+        files.append(File(filesystem, name, relative_path, format_, info["size"], _version(info)))
     if not files:
         raise NotAssessed(Code.NO_INPUT, f"No {' or '.join(titles)} file matches {address}.")
     mixed = [title for title in titles if title in {file.format.title for file in files}]
@@ -264,15 +270,6 @@ def _choose_format(
             "`format:` in the monitor."
         )
     return chosen
-
-
-def _read_partitions(folders: Sequence[str]) -> dict[str, str | None]:
-    """Return the columns in Hive-style folder names, such as `date=2026-01-05`."""
-    pairs = [folder.split("=", 1) for folder in folders if "=" in folder]
-    return {
-        unquote(key): None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value)
-        for key, value in pairs
-    }
 
 
 def _version(info: Mapping[str, Any]) -> str:

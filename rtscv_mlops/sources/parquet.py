@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -42,10 +43,7 @@ def open_parquet(
     def read(columns: Sequence[str]) -> Batches:
         return budget.meter(_read_batches(file, fragment, columns, condition))
 
-    def summarize(column: str) -> Summary:
-        return _summarize(file, names, column)
-
-    return file.stream(names, schema.types, read, summarize=summarize)
+    return file.stream(names, schema.types, read, summarize=partial(_summarize, file, names))
 
 
 def _read_batches(

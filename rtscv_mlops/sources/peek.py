@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
-
-import sqlalchemy as sa
 
 from rtscv_mlops.config.inputs import SourceSettings
 from rtscv_mlops.errors import WindowError
 from rtscv_mlops.sources.columns import check_alike
-from rtscv_mlops.sources.database import Relation, open_relation
+from rtscv_mlops.sources.database import open_relation
 from rtscv_mlops.sources.files import find_files
 from rtscv_mlops.sources.formats import FORMATS
 from rtscv_mlops.sources.read import source_columns
@@ -54,7 +51,7 @@ def peek(source: SourceSettings, columns: Sequence[Column] = ()) -> SourceSummar
     with open_relation(source, _any_span(source)) as relation:
         stream = relation.stream(None, Budget())
         findings = tuple(_check(stream, source, columns))
-        first, last = _indexed_bounds(relation, source)
+        first, last = relation.indexed_bounds(source.timestamp)
         return SourceSummary(
             relation.name, relation.columns, first=first, last=last, findings=findings
         )
@@ -113,17 +110,3 @@ def _check(stream: RowStream, source: SourceSettings, columns: Sequence[Column])
 def _any_span(source: SourceSettings) -> Span:
     interval = Interval(LONG_AGO, LONG_AGO + timedelta(days=1))
     return Span(source.timestamp, source.timezone, interval)
-
-
-def _indexed_bounds(relation: Relation, source: SourceSettings) -> tuple[Any, Any]:
-    """Return the first and last timestamp if an index can answer at once."""
-    if source.table is None:
-        return None, None
-    schema, _, bare = source.table.rpartition(".")
-    indexes = sa.inspect(relation.engine).get_indexes(bare, schema or None)
-    if all(index["column_names"][:1] != [source.timestamp] for index in indexes):
-        return None, None
-    column = relation.rows.c[source.timestamp]
-    with relation.engine.connect() as connection:
-        first, last = connection.execute(sa.select(sa.func.min(column), sa.func.max(column))).one()
-    return first, last

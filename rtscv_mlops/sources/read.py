@@ -21,20 +21,16 @@ from rtscv_mlops.sources.columns import (
     KEY,
     LABEL,
     ORIGIN,
-    STORED,
     TIME,
     SourceColumn,
-    check_names,
     feature_columns,
-    infer_type,
-    to_plain,
 )
 from rtscv_mlops.sources.files import find_files
 from rtscv_mlops.sources.formats import FORMATS
 from rtscv_mlops.sources.profile import Profile
 from rtscv_mlops.sources.reader import SourceReader
 from rtscv_mlops.sources.sample import Sketch
-from rtscv_mlops.sources.stream import Budget, RowStream
+from rtscv_mlops.sources.stream import Budget
 from rtscv_mlops.sources.times import Span
 from rtscv_mlops.text import count, listed, shown
 from rtscv_mlops.window import Column, Interval, Window
@@ -209,22 +205,10 @@ def read_training_file(path: Path) -> pd.DataFrame:
     with _as_training_data():
         (file,) = find_files(settings, FORMATS).files
         stream = file.open(settings, None, Budget(settings.max_bytes))
-        check_names(stream.columns, stream.name)
-        batches = list(stream.read(stream.columns))
-        if not any(map(len, batches)):
-            raise TrainingDataError(f"{path} has no rows.", code=Code.TRAINING_DATA_MISSING)
-        return _to_frame(pa.Table.from_batches(batches), stream)
-
-
-def _to_frame(table: pa.Table, stream: RowStream) -> pd.DataFrame:
-    if stream.untyped:
-        columns = {name: infer_type(table.column(name)) for name in table.column_names}
-        frame: pd.DataFrame = pa.table(columns).to_pandas(types_mapper=STORED.get)
-        return frame.apply(to_plain)
-    # Batches hold text by dictionaries. Those that the file itself has are pandas' categories.
-    fields = [pa.field(name, stream.types[name]) for name in table.column_names]
-    stored: pd.DataFrame = table.cast(pa.schema(fields, table.schema.metadata)).to_pandas()
-    return stored
+        table = stream.read_table()
+    if table.empty:
+        raise TrainingDataError(f"{path} has no rows.", code=Code.TRAINING_DATA_MISSING)
+    return table
 
 
 @contextmanager

@@ -4,12 +4,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from rtscv_mlops.errors import Code, WindowError
-from rtscv_mlops.sources.columns import SourceColumn, Types, check_names, family, find_columns
+from rtscv_mlops.sources.columns import (
+    STORED,
+    SourceColumn,
+    Types,
+    check_names,
+    family,
+    find_columns,
+    infer_type,
+    to_plain,
+)
 
 Batches = Iterator[pa.RecordBatch]
 # Values in one batch, over all columns: some 16 MB of numbers.
@@ -103,3 +113,19 @@ class RowStream:
         """
         check_names(self.columns, self.name)
         return find_columns(wanted, self.types, self.name, self.hint)
+
+    def read_table(self) -> pd.DataFrame:
+        """Return all rows in their order. Types are as stored, or inferred if there are none."""
+        check_names(self.columns, self.name)
+        batches = list(self.read(self.columns))
+        if not batches:
+            return pd.DataFrame(columns=list(self.columns))
+        table = pa.Table.from_batches(batches)
+        if self.untyped:
+            columns = {name: infer_type(table.column(name)) for name in self.columns}
+            frame: pd.DataFrame = pa.table(columns).to_pandas(types_mapper=STORED.get)
+            return frame.apply(to_plain)
+        # Batches encode all text by dictionaries, but only stored ones are pandas' categories.
+        fields = [pa.field(name, self.types[name]) for name in self.columns]
+        frame = table.cast(pa.schema(fields, table.schema.metadata)).to_pandas()
+        return frame
