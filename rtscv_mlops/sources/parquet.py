@@ -115,7 +115,7 @@ def _decoding(file: File) -> Iterator[None]:
                 raise
         raise BadFile(
             f"{file.path} cannot be read as Parquet ({str(error).splitlines()[0][:200]}). It is "
-            "damaged, encrypted, or uses an unknown codec. Write it again."
+            "damaged, encrypted, or uses an unknown codec; write it again."
         ) from error
 
 

@@ -118,7 +118,8 @@ def _describe_columns(
     read = {column.name for column in reader.columns}
     extra = [name for name in names if name not in read and name not in partitions]
     if extra:
-        yield f"Ignored {count(len(extra), 'column')} beside the model's: {listed(extra, 3)}."
+        ignored = count(len(extra), "column")
+        yield f"Ignored {ignored} that the model does not use: {listed(extra, 3)}."
     absent = [column.name for column in columns if column.name not in names]
     if absent:
         yield f"Optional columns are absent and read as missing: {listed(absent, 3)}."
