@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from rtscv_mlops.errors import Code, ConfigError, WindowError
-from rtscv_mlops.text import count, listed, shown, suggestions
+from rtscv_mlops.text import counted, listed, shown, suggestions
 from rtscv_mlops.window import Column
 
 TIME, KEY, LABEL, ORIGIN = "time", "key", "label", "origin"
@@ -66,7 +66,7 @@ def find_columns(
     missing = [column.name for column in wanted if column.name not in types and not column.optional]
     if missing:
         raise WindowError(
-            f"{name} lacks {count(len(missing), 'column')} that the monitor needs: "
+            f"{name} lacks {counted(len(missing), 'column')} that the monitor needs: "
             f"{listed(missing)}.{suggestions(missing, list(types))} It has: {listed(types)}."
             f"{hint} Correct the names in the source or in the monitor.",
             code=Code.MISSING_COLUMNS,
@@ -208,7 +208,7 @@ class Converter:
     def _bad_values(self, bad: pa.Array, expected: str, fix: str) -> WindowError:
         return WindowError(
             f"Column {shown(self.target.name)} of {self.source} should hold {expected}, but "
-            f"{count(len(bad), 'value')} cannot be read as such, like "
+            f"{counted(len(bad), 'value')} cannot be read as such, like "
             f"{listed(bad[:3].to_pylist())}. {fix}",
             code=Code.BAD_VALUES,
         )

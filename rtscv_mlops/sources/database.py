@@ -21,13 +21,11 @@ from rtscv_mlops.config.inputs import TableSettings
 from rtscv_mlops.errors import Code, ConfigError, ServiceError, WindowError
 from rtscv_mlops.sources.stream import Batches, Budget, RowStream, batch_rows
 from rtscv_mlops.sources.times import Span, sorts_by_time
-from rtscv_mlops.text import nearest, shown
+from rtscv_mlops.text import nearest, redact, shown
 
 QUERY = "the result of `query:`"
 SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
 MISSING = re.compile(r"no such (table|column)|does not exist|undefined", re.IGNORECASE)
-# The parts of an address that drivers quote in errors: user and password, or a parameter.
-LOGIN = re.compile(r"(?<=://)[^/\s]*@|(?<=password=)\S+", re.IGNORECASE)
 # By default these drivers wait forever for a server that accepts connections but never answers.
 CONNECT_ARGS = {
     name: {"connect_timeout": 30}
@@ -184,7 +182,7 @@ def reaching_database(name: str) -> Iterator[None]:
             raise ServiceError(
                 f"The connection to the database broke while {name} was read. Try again."
             ) from None
-        reason = LOGIN.sub("…", str(error.orig).splitlines()[0])[:200]
+        reason = redact(str(error.orig).splitlines()[0], "…")[:200]
         raise WindowError(
             f"The database refused to read {name}: {reason}. Correct the monitor's source."
         ) from None

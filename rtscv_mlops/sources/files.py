@@ -20,7 +20,7 @@ from rtscv_mlops.config.inputs import TableSettings, resolve_options
 from rtscv_mlops.errors import Code, ConfigError, NotAssessed, RtscvError, ServiceError, WindowError
 from rtscv_mlops.sources.stream import Batches, Budget, RowStream
 from rtscv_mlops.sources.times import Span
-from rtscv_mlops.text import count, listed
+from rtscv_mlops.text import counted, listed
 
 # A fixed list: other fsspec protocols could reach into the network behind the monitor.
 SCHEMES = {"file", "local", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"}
@@ -174,7 +174,7 @@ def find_files(settings: TableSettings, formats: Sequence[Format]) -> FileListin
     if isinstance(filesystem, LocalFileSystem) and files[0].path != root:
         _check_links(files, Path(root).resolve())
     finding = (
-        f"Ignored {count(len(ignored), 'file')}, neither {' nor '.join(titles)}: "
+        f"Ignored {counted(len(ignored), 'file')}, neither {' nor '.join(titles)}: "
         f"{listed(ignored, 3)}."
     )
     return FileListing(tuple(files), (finding,) if ignored else ())
@@ -194,7 +194,7 @@ def drop_copies(files: Iterable[File]) -> FileListing:
                 kept.append(same_bytes[0])
                 copies += same_bytes[1:]
     finding = (
-        f"Left out {count(len(copies), 'file')}, the same byte for byte as another: "
+        f"Left out {counted(len(copies), 'file')}, the same byte for byte as another: "
         f"{listed([file.relative_path for file in copies], 3)}."
     )
     return FileListing(

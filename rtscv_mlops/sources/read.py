@@ -32,7 +32,7 @@ from rtscv_mlops.sources.reader import SourceReader
 from rtscv_mlops.sources.sample import Sketch
 from rtscv_mlops.sources.stream import Budget
 from rtscv_mlops.sources.times import Span
-from rtscv_mlops.text import count, listed, shown
+from rtscv_mlops.text import counted, listed, shown
 from rtscv_mlops.window import Column, Interval, Window
 
 # A smaller share of underrepresented rows is not worth a finding.
@@ -118,7 +118,7 @@ def _describe_columns(
     read = {column.name for column in reader.columns}
     extra = [name for name in names if name not in read and name not in partitions]
     if extra:
-        ignored = count(len(extra), "column")
+        ignored = counted(len(extra), "column")
         yield f"Ignored {ignored} that the model does not use: {listed(extra, 3)}."
     absent = [column.name for column in columns if column.name not in names]
     if absent:
@@ -147,9 +147,10 @@ def _describe_values(features: pd.DataFrame, sketch: Sketch) -> Iterator[str]:
         elif first == last and (values == first).all():
             constant.append(name)
     if empty:
-        yield f"Found {count(len(empty), 'column')} without any value: {listed(empty, 3)}."
+        yield f"Found {counted(len(empty), 'column')} without any value: {listed(empty, 3)}."
     if constant:
-        yield f"Found {count(len(constant), 'column')} with one value only: {listed(constant, 3)}."
+        columns = counted(len(constant), "column")
+        yield f"Found {columns} with one value only: {listed(constant, 3)}."
 
 
 class Reference(NamedTuple):
@@ -184,7 +185,7 @@ def read_reference(settings: ReferenceSettings, columns: Sequence[Column]) -> Re
     if labels.isna().any():
         raise TrainingDataError(
             f"Column {shown(settings.label)} gives no label to "
-            f"{count(int(labels.isna().sum()), 'training row')}. Label or remove them.",
+            f"{counted(int(labels.isna().sum()), 'training row')}. Label or remove them.",
             code=Code.LABELS_MISSING,
         )
     return Reference(features, labels, digest, tuple(reader.findings))
@@ -248,8 +249,8 @@ def read_labels(settings: LabelSettings, keys: pd.Series) -> pd.Series:
     repeated = pairs.loc[pairs[KEY].duplicated(), KEY].unique()
     if len(repeated):
         raise WindowError(
-            f"Found more than one label for {count(len(repeated), 'key')}: {listed(repeated, 3)}. "
-            "Keep one label per key.",
+            f"Found more than one label for {counted(len(repeated), 'key')}: "
+            f"{listed(repeated, 3)}. Keep one label per key.",
             code=Code.SEVERAL_LABELS,
         )
     # The keys in the type that the window has them in.

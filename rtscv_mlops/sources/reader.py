@@ -28,7 +28,7 @@ from rtscv_mlops.sources.profile import Profile
 from rtscv_mlops.sources.sample import Sketch
 from rtscv_mlops.sources.stream import Budget, RowStream
 from rtscv_mlops.sources.times import Span, is_past_partition
-from rtscv_mlops.text import count, listed
+from rtscv_mlops.text import counted, listed
 
 # Errors of the settings, the access rights or the whole source, not of a single file.
 SOURCE_ERRORS = {Code.NO_TIMEZONE, Code.NO_ACCESS, Code.SIZE_CAP}
@@ -60,12 +60,12 @@ class UnusableFiles:
             )
         if self.skipped:
             yield (
-                f"Skipped {count(len(self.skipped), 'file')} of {files} "
+                f"Skipped {counted(len(self.skipped), 'file')} of {files} "
                 f"({len(self.skipped) / files:.0%}) that cannot be read: {listed(self.skipped, 3)}."
             )
         if self.irrelevant:
             yield (
-                f"Ignored {count(len(self.irrelevant), 'unusable file')} without rows in this "
+                f"Ignored {counted(len(self.irrelevant), 'unusable file')} without rows in this "
                 f"window: {listed(self.irrelevant, 3)}."
             )
 
@@ -125,7 +125,7 @@ class SourceReader:
         else:
             self._read_files()
         if self.observations.without_time:
-            rows = count(self.observations.without_time, "row")
+            rows = counted(self.observations.without_time, "row")
             self.findings.append(f"Left out {rows} without a timestamp.")
         if len(self.observations.offsets) > 1:
             offsets = listed(sorted(self.observations.offsets))

@@ -12,7 +12,7 @@ import pyarrow.types as kinds
 
 from rtscv_mlops.errors import Code, WindowError
 from rtscv_mlops.sources.columns import decode, family
-from rtscv_mlops.text import count, listed, shown
+from rtscv_mlops.text import counted, listed, shown
 from rtscv_mlops.window import Interval
 
 # Clocks were never set back by more than this, so local bounds widened by it miss no row.
@@ -119,8 +119,8 @@ class Span:
         if pc.any(unclear).as_py():
             local = column.filter(pc.fill_null(unclear, False))
             raise WindowError(
-                f"Column {shown(self.column)} of {name} has {count(len(local), 'timestamp')} with "
-                f"no unique meaning in {self.zone}, because clocks changed then: "
+                f"Column {shown(self.column)} of {name} has "
+                f"{counted(len(local), 'timestamp')} with no unique meaning in {self.zone}, because clocks changed then: "
                 f"{listed([str(value) for value in local.to_pylist()], 3)}. Write timestamps in "
                 "UTC or with their offset.",
                 code=Code.UNCLEAR_TIME,
@@ -179,8 +179,8 @@ class Span:
     def _unreadable(self, examples: pa.Array, name: str) -> WindowError:
         return WindowError(
             f"Column {shown(self.column)} of {name} should hold timestamps, but "
-            f"{count(len(examples), 'value')} of type {examples.type} cannot be read as such, like "
-            f"{listed(examples[:3].to_pylist())}. Store timestamps, or text like "
+            f"{counted(len(examples), 'value')} of type {examples.type} cannot be read as such, "
+            f"like {listed(examples[:3].to_pylist())}. Store timestamps, or text like "
             "2026-01-05T13:00:00+00:00. Epoch numbers are ambiguous: their unit is unknown.",
             code=Code.BAD_TIMESTAMP,
         )
