@@ -120,7 +120,8 @@ class Span:
             local = column.filter(pc.fill_null(unclear, False))
             raise WindowError(
                 f"Column {shown(self.column)} of {name} has "
-                f"{counted(len(local), 'timestamp')} with no unique meaning in {self.zone}, because clocks changed then: "
+                f"{counted(len(local), 'timestamp')} with no unique meaning in {self.zone}, "
+                "because clocks changed then: "
                 f"{listed([str(value) for value in local.to_pylist()], 3)}. Write timestamps in "
                 "UTC or with their offset.",
                 code=Code.UNCLEAR_TIME,
