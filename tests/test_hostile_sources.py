@@ -87,7 +87,9 @@ def test_no_address_of_another_kind_is_asked(listener, record_property):
     """Only local paths and object stores are read; all else is refused before it is looked up."""
     port = listener.getsockname()[1]
     for address in ADDRESSES:
-        with pytest.raises(RtscvError, match=r"not read|no Parquet|nothing at|holds a user"):
+        with pytest.raises(
+            RtscvError, match=r"unsupported scheme|no Parquet|nothing at|holds a user"
+        ):
             read_or_load(address.format(port=port))
     with pytest.raises(BlockingIOError):
         listener.accept()
