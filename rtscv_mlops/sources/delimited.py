@@ -6,9 +6,10 @@ import io
 import threading
 import weakref
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -22,8 +23,9 @@ GZIP = b"\x1f\x8b"
 GZIP_FORMAT = 16 + zlib.MAX_WBITS
 BLOCK = 1 << 20
 LINE_LIMIT = 4 << 20
-# Seconds that pyarrow's thread gets to end after an error.
-THREAD_TIMEOUT = 10
+# Seconds that pyarrow's thread gets to give back what it holds of ours.
+THREAD_TIMEOUT = 60
+T = TypeVar("T")
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -67,22 +69,21 @@ def _describe_header(header: Sequence[str], settings: CsvSettings) -> str:
 def _read_batches(
     file: File, columns: Sequence[str], settings: CsvSettings, budget: Budget
 ) -> Batches:
-    """Yield the rows as text. The null values of the settings become missing."""
+    """Yield the rows as text. The null values of the settings become missing.
+
+    Close the iterator if you do not read it to its end: pyarrow reads ahead until then.
+    """
     invalid_rows: list[Any] = []
-
-    def note(row: Any) -> str:
-        invalid_rows.append(row)
-        return "error"
-
-    with _lent(_Text(file, settings, budget)) as stream:
+    last: pa.RecordBatch | None = None
+    with _Text(file, settings, budget) as text, _lending() as loans:
         try:
-            yield from pacsv.open_csv(
-                stream.pop(),
+            for batch in pacsv.open_csv(
+                loans.lend(_Loan(text, loans)),
                 read_options=pacsv.ReadOptions(use_threads=False, block_size=LINE_LIMIT),
                 parse_options=pacsv.ParseOptions(
                     delimiter=settings.delimiter,
                     newlines_in_values=True,
-                    invalid_row_handler=note,
+                    invalid_row_handler=loans.lend(_note_rows(invalid_rows)),
                 ),
                 convert_options=pacsv.ConvertOptions(
                     column_types={name: pa.string() for name in columns},
@@ -90,8 +91,13 @@ def _read_batches(
                     null_values=list(settings.null_values),
                     strings_can_be_null=True,
                 ),
-            )
+            ):
+                # A text that fails ends within a row, so the last batch waits for its end.
+                if last is not None:
+                    yield last
+                last = batch
         except pa.ArrowInvalid as error:
+            text.check()
             if not invalid_rows:
                 reason = str(error).splitlines()[0][:200]
                 raise BadFile(f"{file.path} is not valid CSV: {reason}.") from error
@@ -101,45 +107,68 @@ def _read_batches(
                 f"has {row.expected_columns}: {row.text[:80]!r}. Quote fields that hold the "
                 "delimiter, and close every quote."
             ) from error
+        finally:
+            text.close()
+        text.check()
+        if last is not None:
+            yield last
+
+
+def _note_rows(invalid_rows: list[Any]) -> Callable[[Any], str]:
+    def note(row: Any) -> str:
+        invalid_rows.append(row)
+        return "error"
+
+    return note
+
+
+class _Loans:
+    """Objects of ours that pyarrow's threads hold.
+
+    pyarrow reads ahead in a thread of its own and releases our objects there, under Python's lock.
+    A thread that asks for this lock while Python exits aborts the process, so the lender waits.
+    The queue's `put` runs in C, so the lock is not passed on between notice and release.
+    """
+
+    def __init__(self) -> None:
+        self._returned: SimpleQueue[Any] = SimpleQueue()
+        self._lent: list[Any] = []
+
+    def lend(self, thing: T) -> T:
+        """Return an object that must be given back."""
+        self._lent.append(weakref.ref(thing, self._returned.put))
+        return thing
+
+    def wait(self) -> None:
+        """Wait until pyarrow holds no object of ours."""
+        for _ in self._lent:
+            self._returned.get(timeout=THREAD_TIMEOUT)
+
+
+@contextmanager
+def _lending() -> Iterator[_Loans]:
+    loans = _Loans()
+    try:
+        yield loans
+    finally:
+        with suppress(Empty):
+            loans.wait()
 
 
 class _Loan:
-    """The stream that pyarrow holds. It is garbage once pyarrow's thread has ended."""
+    """The stream that pyarrow holds."""
 
-    def __init__(self, text: "_Text") -> None:
+    def __init__(self, text: "_Text", loans: _Loans) -> None:
         self._text = text
+        # Not a method: an error keeps the frames it passed, and a method's frame keeps its object.
+        self.read = lambda size: loans.lend(text.take(size))
 
     @property
     def closed(self) -> bool:
         return self._text.closed
 
-    def read(self, size: int = -1) -> bytes | None:
-        """Return some bytes."""
-        return self._text.read(size)
-
     def close(self) -> None:
         """Do nothing: the lender closes the text."""
-
-
-@contextmanager
-def _lent(text: "_Text") -> Iterator[list[Any]]:
-    """Lend a text to pyarrow, and wait until pyarrow has let go of it.
-
-    pyarrow reads ahead in a thread of its own, which runs on for a while after an error. If this
-    process ended meanwhile, it would abort or hang. The loan is in a list, so that the caller can
-    pop it and no other reference remains.
-    """
-    given_back = threading.Event()
-    loan = [_Loan(text)]
-    weakref.finalize(loan[0], given_back.set)
-    try:
-        with text:
-            yield loan
-    finally:
-        loan.clear()
-        # An error of the text itself has ended the thread, and its traceback holds the loan.
-        if not text.failed:
-            given_back.wait(THREAD_TIMEOUT)
 
 
 class _Text(io.RawIOBase):
@@ -150,7 +179,7 @@ class _Text(io.RawIOBase):
 
     def __init__(self, file: File, settings: CsvSettings, budget: Budget) -> None:
         self._lock = threading.Lock()
-        self.failed = False
+        self._error: BaseException | None = None
         self._file, self._encoding, self._budget = file, settings.encoding, budget
         name = codecs.lookup(settings.encoding).name
         self._decoder = codecs.getincrementaldecoder("utf-8-sig" if name == "utf-8" else name)()
@@ -174,14 +203,28 @@ class _Text(io.RawIOBase):
         with self._lock:
             if self.closed:
                 return 0
-            self.failed = True
             while not self._ready and not self._ended:
                 self._ready = self._next()
             view = memoryview(target).cast("B")
             size = min(len(view), len(self._ready))
             view[:size], self._ready = self._ready[:size], self._ready[size:]
-            self.failed = False
             return size
+
+    def take(self, size: int) -> memoryview:
+        """Return some bytes; on an error return none, as at the end, and keep the error.
+
+        pyarrow would hold an error in its thread, beyond our reach.
+        """
+        try:
+            return memoryview(self.read(size) or b"")
+        except BaseException as error:
+            self._error = error
+            return memoryview(b"")
+
+    def check(self) -> None:
+        """Raise the error that ended the text, if there was one."""
+        if self._error is not None:
+            raise self._error
 
     def _next(self) -> bytes:
         data = self._data()

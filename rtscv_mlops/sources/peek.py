@@ -1,6 +1,7 @@
 """A first look at a source for `check`, from headers, footers and catalogues alone."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
@@ -95,9 +96,10 @@ def _check(stream: RowStream, source: SourceSettings, columns: Sequence[Column])
     """Check the columns, and one batch of timestamps, as a run would."""
     stream.find(source_columns(source, columns))
     if source.timestamp not in stream.constants:
-        batch = next(stream.read([source.timestamp]), None)
-        if batch is not None:
-            _any_span(source).read_times(batch.column(source.timestamp), stream.name)
+        with closing(stream.read([source.timestamp])) as batches:
+            batch = next(batches, None)
+            if batch is not None:
+                _any_span(source).read_times(batch.column(source.timestamp), stream.name)
     if source.label is None or source.label in stream.types:
         return []
     # A run does without labels, so a misspelt name would go unnoticed until `score`.

@@ -3,6 +3,7 @@
 import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -77,11 +78,11 @@ def may_have_rows(file: File, settings: TableSettings, span: Span) -> bool:
         if [*stream.columns, *stream.constants].count(span.column) != 1:
             return True
         if span.column in stream.constants:
-            columns = iter([pa.array([stream.constants[span.column]], pa.string())])
-        else:
-            columns = (batch.column(span.column) for batch in stream.read([span.column]))
-        times = (span.read_times(column, stream.name) for column in columns)
-        return any(pc.any(rows.inside).as_py() for rows in times)
+            constant = pa.array([stream.constants[span.column]], pa.string())
+            return bool(pc.any(span.read_times(constant, stream.name).inside).as_py())
+        with closing(stream.read([span.column])) as batches:
+            times = (span.read_times(batch.column(span.column), stream.name) for batch in batches)
+            return any(pc.any(rows.inside).as_py() for rows in times)
     except WindowError:
         return True
 
@@ -179,14 +180,16 @@ class SourceReader:
             check_alike(self.first.types, stream.types, wanted, (self.first.name, stream.name))
         # Merged at the end only, so that a file that turns out to be bad leaves no trace.
         sketch, profile = self.sketch.part(), self.profile and self.profile.part()
-        for batch in stream.read([name for name in names if name not in stream.constants]):
-            rows = self._convert(batch, stream)
-            if rows is not None and len(rows):
-                sketch.add(rows)
-                if profile is not None:
-                    profile.add(rows)
-            if self.progress is not None:
-                self.progress(self.sketch.rows + sketch.rows)
+        stored = [name for name in names if name not in stream.constants]
+        with closing(stream.read(stored)) as batches:
+            for batch in batches:
+                rows = self._convert(batch, stream)
+                if rows is not None and len(rows):
+                    sketch.add(rows)
+                    if profile is not None:
+                        profile.add(rows)
+                if self.progress is not None:
+                    self.progress(self.sketch.rows + sketch.rows)
         self.sketch.merge(sketch)
         if self.profile is not None and profile is not None:
             self.profile.merge(profile)

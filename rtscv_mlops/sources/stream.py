@@ -1,6 +1,6 @@
 """What every format returns: an open file or query result whose rows stream as Arrow batches."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,7 +21,8 @@ from rtscv_mlops.sources.columns import (
     to_plain,
 )
 
-Batches = Iterator[pa.RecordBatch]
+Batches = Generator[pa.RecordBatch, None, None]
+"""Rows as they are read. Close it if you do not read it to its end."""
 # Values in one batch, over all columns: some 16 MB of numbers.
 BATCH_VALUES = 2_000_000
 
@@ -48,7 +49,7 @@ class Budget:
                 code=Code.SIZE_CAP,
             )
 
-    def meter(self, batches: Batches) -> Batches:
+    def meter(self, batches: Iterator[pa.RecordBatch]) -> Batches:
         """Pass batches on and count their bytes."""
         for batch in batches:
             self.spend(sum(_unpacked_size(column) for column in batch.columns))
