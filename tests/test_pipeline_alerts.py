@@ -114,11 +114,11 @@ def test_an_open_review_is_announced_once(tmp_path, receiver):
 
     assert len(received) == 2
     assert "the verdict is unknowns" in found.alert
-    client, model = deployment.client, monitor.model.name
-    runs = ModelRegistry(client, model).runs.find()
-    assert _review_was_told(client, model, runs)
+    registry = ModelRegistry.of(deployment.client, monitor.model)
+    runs = registry.runs.find()
+    assert _review_was_told(registry, runs)
     review_challenger(monitor, found.version, approve=False, reviewer="ada", reason="no figs")
-    assert not _review_was_told(client, model, runs)
+    assert not _review_was_told(registry, runs)
 
 
 def test_a_challenger_that_works_at_last_is_told(tmp_path, receiver, monkeypatch):
