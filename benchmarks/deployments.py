@@ -16,8 +16,9 @@ from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.pipeline.run import Outcome, run_window
 from rtscv_mlops.tracking.ledger import experiment_name
-from rtscv_mlops.tracking.registry import VersionSummary, find_versions
-from rtscv_mlops.tracking.runs import RunSummary, find_runs
+from rtscv_mlops.tracking.registry import ModelRegistry
+from rtscv_mlops.tracking.runs import RunSummary
+from rtscv_mlops.tracking.versions import VersionSummary
 from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval
 
@@ -102,10 +103,10 @@ class Deployment:
 
     def runs(self, day: str, monitor: str = MODEL) -> list[RunSummary]:
         window = Interval.day(day).id
-        return find_runs(self.client, MODEL, monitor=monitor, window=window)
+        return ModelRegistry(self.client, MODEL).runs.find(monitor=monitor, window=window)
 
     def versions(self, day: str) -> list[VersionSummary]:
-        versions = find_versions(self.client, MODEL)
+        versions = ModelRegistry(self.client, MODEL).versions.all()
         return [version for version in versions if version.window == Interval.day(day).id]
 
     def window_run(self, day: str) -> WindowRun:

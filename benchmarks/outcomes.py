@@ -15,8 +15,8 @@ from benchmarks.cluster import Cluster
 from benchmarks.fleet import Watched
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import MlflowClient
-from rtscv_mlops.tracking.registry import find_versions
-from rtscv_mlops.tracking.runs import RunSummary, find_runs
+from rtscv_mlops.tracking.registry import ModelRegistry
+from rtscv_mlops.tracking.runs import RunSummary
 
 PAGE = 100
 """Rows that Airflow's API gives at once."""
@@ -30,7 +30,7 @@ def find_problems(site: Cluster, fleet: list[Watched]) -> list[str]:
 
 
 def _problems(client: MlflowClient, watched: Watched) -> Iterator[str]:
-    runs = find_runs(client, watched.name)
+    runs = ModelRegistry(client, watched.name).runs.find()
     yield from _window_problems(watched, runs)
     yield from _version_problems(client, watched, runs)
     champion = client.get_registered_model(watched.name).aliases.get("champion")
@@ -51,7 +51,9 @@ def _window_problems(watched: Watched, runs: list[RunSummary]) -> Iterator[str]:
 def _version_problems(
     client: MlflowClient, watched: Watched, runs: list[RunSummary]
 ) -> Iterator[str]:
-    offered = Counter(version.window for version in find_versions(client, watched.name))
+    offered = Counter(
+        version.window for version in ModelRegistry(client, watched.name).versions.all()
+    )
     wanted = Counter({run.window: 1 for run in runs if run.verdict.startswith("unknowns")})
     yield from (f"{watched.name}: {one} offers no version" for one in wanted - offered)
     yield from (f"{watched.name}: {one} offers a version too many" for one in offered - wanted)
@@ -66,7 +68,7 @@ def right_verdicts(site: Cluster, fleet: list[Watched]) -> int:
     right = 0
     for watched in fleet:
         new = {day.id for number, day in enumerate(watched.days) if watched.is_new(number)}
-        for run in find_runs(client, watched.name):
+        for run in ModelRegistry(client, watched.name).runs.find():
             right += run.verdict.startswith("unknowns") == (run.window in new)
     return right
 
@@ -96,7 +98,7 @@ def _xcoms(site: Cluster) -> Iterator[tuple[str, str]]:
 def _runs_say(site: Cluster, fleet: list[Watched]) -> Iterator[tuple[str, str]]:
     client = MlflowClient(site.mlflow, site.mlflow)
     for watched in fleet:
-        for summary in find_runs(client, watched.name):
+        for summary in ModelRegistry(client, watched.name).runs.find():
             run = client.get_run(summary.run_id)
             where = f"{watched.name} {summary.window}"
             yield f"{where} artifacts", run.info.artifact_uri

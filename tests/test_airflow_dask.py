@@ -14,7 +14,7 @@ from rtscv_mlops.config.monitor import ComputeSettings
 from rtscv_mlops.demo import MODEL, make_days, prepare
 from rtscv_mlops.pipeline.run import run_window
 from rtscv_mlops.tracking.record import read_facts
-from rtscv_mlops.tracking.runs import find_runs
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval
 from tests.stacks import (
@@ -121,13 +121,13 @@ def test_a_killed_worker_does_not_stop_a_task(stack, killed, question, dask_addr
     with Client(dask_address, set_as_default=False) as client:
         (left,) = {info["name"] for info in workers(client).values()}
     assert left in set(WORKERS) - {killed}
-    (window,) = find_runs(client_of(stack), MODEL)
+    (window,) = ModelRegistry(client_of(stack), MODEL).runs.find()
     assert (window.verdict, window.version) == ("unknowns", "2")
 
 
 def test_the_facts_are_those_of_one_process(stack, question, tmp_path):
     """The same window, judged here with another MLflow, has the same facts to the last digit."""
-    (window,) = find_runs(client_of(stack), MODEL)
+    (window,) = ModelRegistry(client_of(stack), MODEL).runs.find()
     there = read_facts(WindowRun(client_of(stack), window.run_id))
     prepare(tmp_path, list(make_days(FIRST))[:1], f"sqlite:///{tmp_path}/mlflow.db")
     monitor = monitor_of(stack)
@@ -150,7 +150,7 @@ def test_an_absent_cluster_fails_the_task(stack, question):
     assert wait_for_run(stack, "no-cluster") == "failed"
     told = log_of(stack, "no-cluster", "rectify_window")
     assert "The Dask scheduler at the address in TEST_SCHEDULER did not answer within 10 s" in told
-    first, _ = find_runs(client_of(stack), MODEL)
+    first, _ = ModelRegistry(client_of(stack), MODEL).runs.find()
     assert first.verdict == "not_assessed:compute_unreachable"
 
 
@@ -163,7 +163,9 @@ def test_a_task_may_use_processes_of_its_own(stack, question):
     wait_until(lambda: runs(stack)["no-cluster"] != "failed", "the cleared run", stack)
 
     wait_until(
-        lambda: find_runs(client_of(stack), MODEL)[0].verdict == "unknowns", "a verdict", stack
+        lambda: ModelRegistry(client_of(stack), MODEL).runs.find()[0].verdict == "unknowns",
+        "a verdict",
+        stack,
     )
     told = log_of(stack, "no-cluster", "rectify_window")
     assert "the work is done by 2 processes on this machine" in told

@@ -9,7 +9,7 @@ import pytest
 
 from rtscv_mlops.demo import MODEL
 from rtscv_mlops.review.answers import list_challengers
-from rtscv_mlops.tracking.runs import find_runs
+from rtscv_mlops.tracking.registry import ModelRegistry
 from tests.stacks import (
     TODAY,
     aliases,
@@ -58,7 +58,7 @@ def test_a_killed_task_is_finished_by_its_retry(stack):
 
     asked = wait_for_question(stack)
     assert tries(stack, "killed", "rectify_window") == 2
-    (window,) = of_window(find_runs(client_of(stack), MODEL), noon)
+    (window,) = of_window(ModelRegistry(client_of(stack), MODEL).runs.find(), noon)
     (version,) = of_window(list_challengers(monitor_of(stack)), noon)
     assert (window.verdict, window.version) == ("unknowns", version.version)
     assert answer(stack, "ann", asked, "Reject") == 200
@@ -83,13 +83,22 @@ def test_a_frozen_task_is_replaced_and_harms_nothing_when_it_wakes_up(stack):
     wait_until(
         lambda: states(stack, "frozen").get("review_challenger") == "deferred", "the retry", stack
     )
-    before = (find_runs(client, MODEL), list_challengers(monitor_of(stack)), aliases(stack))
+    registry = ModelRegistry(client, MODEL)
+    before = (
+        registry.runs.find(),
+        list_challengers(monitor_of(stack)),
+        aliases(stack),
+    )
     for process in frozen:
         os.kill(process, signal.SIGCONT)
     wait_until(lambda: not Path(f"/proc/{task}").exists(), "the end of the woken task", stack)
 
     assert tries(stack, "frozen", "rectify_window") == 2
-    assert before == (find_runs(client, MODEL), list_challengers(monitor_of(stack)), aliases(stack))
+    assert before == (
+        registry.runs.find(),
+        list_challengers(monitor_of(stack)),
+        aliases(stack),
+    )
     (window,), (version,) = (of_window(found, TODAY - timedelta(days=1)) for found in before[:2])
     assert (window.state, window.version) == ("complete", version.version)
     assert version.review == "pending"

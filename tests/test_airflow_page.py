@@ -23,10 +23,10 @@ from rtscv_mlops.operations import overview
 from rtscv_mlops.review.answers import question_id, review_challenger
 from rtscv_mlops.text import plain
 from rtscv_mlops.tracking import journal, tags
-from rtscv_mlops.tracking.ledger import open_ledger
+from rtscv_mlops.tracking.ledger import Ledger
 from rtscv_mlops.tracking.promotion import History
 from rtscv_mlops.tracking.record import read_facts, write_facts
-from rtscv_mlops.tracking.registry import challenger
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.window_run import WindowRun
 from tests.airflow_site import ROLES, airflow_site
 from tests.deployments import EMPTY, MODEL, MOVED, NEW, QUIET, deployed, judged_copy
@@ -100,11 +100,11 @@ def hostile_facts(facts):
 def write_hostile_records(deployment):
     """Record decisions whose people are called like a string, and whose reasons hold many."""
     strings = [one for one in CORPUS if len(one) < 200]
-    ledger = open_ledger(deployment.client, MODEL)
+    ledger = Ledger.open(deployment.client, MODEL)
     for place in range(MOST_RECORDS - 1):
         some = "\n".join(strings[place :: MOST_RECORDS - 1])
         entry = journal.Entry("stale", strings[place], "", strings[-place], some)
-        journal.append(ledger, lambda _, entry=entry: entry)
+        journal.Journal(ledger).append(lambda _, entry=entry: entry)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def show(site, deployment, name):
 
 
 def waiting_question(deployment):
-    return question_id(challenger(deployment.client, MODEL))
+    return question_id(ModelRegistry(deployment.client, MODEL).versions.pending())
 
 
 def question(run_id, asked, day=NEW, conf=None, dag_id=DAG, reviewers=()):

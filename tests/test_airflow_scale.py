@@ -10,8 +10,7 @@ from benchmarks.fleet import make_fleet
 from benchmarks.outcomes import find_problems, local_paths, shared_folders, task_instances
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import MlflowClient
-from rtscv_mlops.tracking.registry import find_versions
-from rtscv_mlops.tracking.runs import find_runs
+from rtscv_mlops.tracking.registry import ModelRegistry
 from tests.stacks import wait_until
 
 pytestmark = pytest.mark.slow
@@ -38,7 +37,11 @@ def test_each_window_has_one_outcome(site, client):
     assert find_problems(site, FLEET) == []
 
     new = {(one.name, day.id) for one in FLEET for n, day in enumerate(one.days) if one.is_new(n)}
-    offered = {(one.name, v.window) for one in FLEET for v in find_versions(client, one.name)}
+    offered = {
+        (one.name, v.window)
+        for one in FLEET
+        for v in ModelRegistry(client, one.name).versions.all()
+    }
     assert new <= offered
 
 
@@ -70,7 +73,7 @@ def test_workers_share_no_folder(site):
 def test_an_answer_in_mlflow_reaches_the_run(site, client):
     """The triggerer finds the monitor, though the worker that asked keeps it in another folder."""
     (watched,) = [one for one in FLEET if any(map(one.is_new, range(one.windows)))]
-    (version,) = find_versions(client, watched.name)
+    (version,) = ModelRegistry(client, watched.name).versions.all()
 
     for tag, words in ((tags.REVIEWER, "ann"), (tags.REASON, "seen"), (tags.REVIEW, "approved")):
         client.set_model_version_tag(watched.name, version.version, tag, words)
@@ -84,11 +87,11 @@ def test_an_answer_in_mlflow_reaches_the_run(site, client):
 def test_what_is_lost_doubled_or_local_is_noticed(site, client):
     """The checks above can fail: for a window too many, one too few, and a path in a tag."""
     first, second, *_ = FLEET
-    (run, _) = find_runs(client, first.name)
+    (run, _) = ModelRegistry(client, first.name).runs.find()
     experiment = client.get_run(run.run_id).info.experiment_id
     twin = {tags.KIND: "window", tags.KEY: "twin", tags.WINDOW: run.window, tags.STATE: "complete"}
     client.create_run(experiment, tags={**twin, tags.MONITOR: first.name})
-    (lost, _) = find_runs(client, second.name)
+    (lost, _) = ModelRegistry(client, second.name).runs.find()
     client.delete_run(lost.run_id)
     client.set_tag(run.run_id, "place", f"{site.folder_of('worker-1')}/rows.parquet")
 

@@ -11,7 +11,7 @@ import pytest
 
 from rtscv_mlops.demo import MODEL
 from rtscv_mlops.review.answers import list_challengers, roll_back
-from rtscv_mlops.tracking.runs import find_runs
+from rtscv_mlops.tracking.registry import ModelRegistry
 from tests.stacks import (
     DAG_ID,
     TASKS,
@@ -78,7 +78,7 @@ def test_a_scheduled_run_ends_in_a_question(stack, first):
     }
     assert set(states(stack, run_id)) == set(TASKS)
     assert aliases(stack) == {"champion": "1", "challenger": "2"}
-    (window,) = find_runs(client_of(stack), MODEL)
+    (window,) = ModelRegistry(client_of(stack), MODEL).runs.find()
     assert (window.verdict, window.state, window.version) == ("unknowns", "complete", "2")
     assert window.window_end == TODAY
 
@@ -200,7 +200,7 @@ def test_the_new_champion_is_watched(stack, first):
         "promote_challenger": "skipped",
         "ask_again": "skipped",
     }
-    latest = find_runs(client_of(stack), MODEL)[-1]
+    latest = ModelRegistry(client_of(stack), MODEL).runs.find()[-1]
     assert (latest.verdict, latest.champion_version) == ("no_change", "2")
 
 
@@ -208,7 +208,12 @@ def test_clearing_a_run_changes_nothing(stack, first):
     """Each task done again finds what it did: no run, version, decision or move is added."""
     run_id = first["task_instance"]["dag_run_id"]
     again = next(one for one in runs(stack) if one.startswith("again__"))
-    before = (aliases(stack), sorted(versions(stack)), len(find_runs(client_of(stack), MODEL)))
+    registry = ModelRegistry(client_of(stack), MODEL)
+    before = (
+        aliases(stack),
+        sorted(versions(stack)),
+        len(registry.runs.find()),
+    )
 
     clear(stack, again, "write_report")
     wait_until(lambda: runs(stack)[again] == "running", "the cleared run", stack)
@@ -218,20 +223,21 @@ def test_clearing_a_run_changes_nothing(stack, first):
     assert before == (
         aliases(stack),
         sorted(versions(stack)),
-        len(find_runs(client_of(stack), MODEL)),
+        len(registry.runs.find()),
     )
     assert states(stack, run_id)["rectify_window"] == "success"
 
 
 def test_a_run_without_a_window_says_what_to_do(stack, first):
     """A trigger by REST that names no interval fails with one sentence, and judges nothing."""
-    before = len(find_runs(client_of(stack), MODEL))
+    registry = ModelRegistry(client_of(stack), MODEL)
+    before = len(registry.runs.find())
 
     trigger(stack, "no-window")
 
     assert wait_for_run(stack, "no-window") == "failed"
     assert "Trigger it with the param window" in log_of(stack, "no-window", "rectify_window")
-    assert len(find_runs(client_of(stack), MODEL)) == before
+    assert len(registry.runs.find()) == before
 
 
 def test_what_was_not_assessed_is_not_green(stack, first):
@@ -241,7 +247,7 @@ def test_what_was_not_assessed_is_not_green(stack, first):
     assert wait_for_run(stack, "no-rows") == "failed"
     assert states(stack, "no-rows")["rectify_window"] == "failed"
     assert states(stack, "no-rows")["raise_alert"] == "success"
-    window = find_runs(client_of(stack), MODEL)[0]
+    window = ModelRegistry(client_of(stack), MODEL).runs.find()[0]
     assert window.verdict == "not_assessed:empty_window"
     assert aliases(stack)["champion"] == "2"
 

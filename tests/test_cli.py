@@ -325,7 +325,7 @@ def test_review_from_question_to_rollback(command, tmp_path):
     # The terminal breaks long paths into lines.
     words = "".join(shown[1].split())
     assert f"reviewapprove{file}--version2" in words
-    report = deployment.window_run(NEW).place("report.html").removeprefix("file://")
+    report = deployment.window_run(NEW).address("report.html").removeprefix("file://")
     assert f"Report:{report}" in words
     assert (approved[0], champion) == (0, "2")
     assert "Version 2 is the champion now" in approved[1]

@@ -9,7 +9,7 @@ from rtscv_mlops import demo
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.review.answers import list_challengers
 from rtscv_mlops.tracking.client import connect
-from rtscv_mlops.tracking.registry import challenger
+from rtscv_mlops.tracking.registry import ModelRegistry
 
 
 @pytest.fixture
@@ -60,5 +60,5 @@ def test_the_fortnight(tmp_path, console):
     assert sum(covered) > len(covered) / 2
     monitor = load_monitor(tmp_path / "digits.yaml")
     client = connect(monitor.model)
-    assert challenger(client, demo.MODEL) is not None
+    assert ModelRegistry(client, demo.MODEL).versions.pending() is not None
     assert client.get_registered_model(demo.MODEL).aliases["champion"] == 1

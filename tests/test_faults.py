@@ -11,7 +11,7 @@ from benchmarks.faults.servers import sqlite_server
 from benchmarks.faults.tally import PROMISES, Store, Tally
 from benchmarks.faults.world import QUIET, World, world_on
 from rtscv_mlops.errors import ServiceError
-from rtscv_mlops.tracking.runs import open_run
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.tags import ATTEMPT
 from rtscv_mlops.tracking.window_run import WindowRun
 from tests.registries import KEY, MODEL, add_champion, client_of, new_database
@@ -67,7 +67,7 @@ def test_an_attempt_that_was_replaced_stops(tmp_path):
     """The fence: every way to write looks whether a later attempt has taken over."""
     client = client_of(new_database(tmp_path))
     add_champion(client)
-    first = open_run(client, MODEL, KEY).take_over()
+    first = ModelRegistry(client, MODEL).runs.open(KEY).take_over()
     first.set_tags({"a": "1"})
     second = WindowRun(client, first.run_id).take_over()
 

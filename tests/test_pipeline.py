@@ -11,13 +11,13 @@ import pytest
 from rtscv_mlops.alerts.message import make_alert
 from rtscv_mlops.alerts.rule import AlertDecision
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.pipeline import stages
 from rtscv_mlops.pipeline.run import run_window
 from rtscv_mlops.pipeline.stages import rectify_window, take_window, write_report
 from rtscv_mlops.review.answers import show_challenger
 from rtscv_mlops.review.question import one_line
 from rtscv_mlops.text import rate
 from rtscv_mlops.tracking.record import read_facts
+from rtscv_mlops.tracking.window_run import RunLinks, WindowRun
 from rtscv_mlops.window import Interval
 from tests.deployments import (
     CANARY,
@@ -53,15 +53,15 @@ def deployment():
 
 def test_the_report_leads_to_its_run(tmp_path, monkeypatch):
     """Where MLflow has a web page, the report links its run there, and not itself."""
-    found = {"Run": "https://mlflow.example/#/runs/1", "Report": "https://mlflow.example/report"}
-    monkeypatch.setattr(stages, "make_links", lambda *_: dict(found))
+    links = RunLinks("https://mlflow.example/#/runs/1", "https://mlflow.example/report")
+    monkeypatch.setattr(WindowRun, "links", lambda *_: links)
     deployment = deployed(tmp_path)
 
     deployment.run(QUIET)
 
     page = deployment.window_run(QUIET).download("report.html", tmp_path).read_text()
-    assert found["Run"] in page
-    assert found["Report"] not in page
+    assert links.run in page
+    assert links.report not in page
 
 
 @pytest.mark.parametrize(("day", "verdict"), VERDICTS.items())

@@ -7,7 +7,7 @@ from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ModelError
 from rtscv_mlops.pipeline import run
 from rtscv_mlops.review.answers import review_challenger
-from rtscv_mlops.tracking.runs import find_runs
+from rtscv_mlops.tracking.registry import ModelRegistry
 from tests.deployments import MOVED, NEW, deployed, webhook
 
 DAYS = ("2025-12-01", "2025-12-02", "2025-12-03")
@@ -41,7 +41,7 @@ def test_a_window_that_is_run_three_times_alerts_once(tmp_path, receiver):
     assert "rtscv.alert" in run.tags()
     assert message["next"] == "rtscv-mlops review show leaves.yaml --version 2"
     # Without a server there is no page, but a file.
-    assert message["links"] == {"Report": run.place("report.html").removeprefix("file://")}
+    assert message["links"] == {"Report": run.address("report.html").removeprefix("file://")}
 
 
 def test_a_window_without_a_verdict_alerts_once(tmp_path, receiver):
@@ -114,11 +114,11 @@ def test_an_open_review_is_announced_once(tmp_path, receiver):
 
     assert len(received) == 2
     assert "the verdict is unknowns" in found.alert
-    client, model = deployment.client, monitor.model.name
-    runs = find_runs(client, model)
-    assert _review_was_told(client, model, runs)
+    registry = ModelRegistry.of(deployment.client, monitor.model)
+    runs = registry.runs.find()
+    assert _review_was_told(registry, runs)
     review_challenger(monitor, found.version, approve=False, reviewer="ada", reason="no figs")
-    assert not _review_was_told(client, model, runs)
+    assert not _review_was_told(registry, runs)
 
 
 def test_a_challenger_that_works_at_last_is_told(tmp_path, receiver, monkeypatch):

@@ -12,14 +12,12 @@ from rtscv_mlops.tracking.journal import (
     OUTCOMES,
     REASON_LIMIT,
     Entry,
-    append,
-    find_damage,
+    Journal,
     outcome,
-    read_records,
     shortened,
 )
-from rtscv_mlops.tracking.ledger import open_ledger
-from rtscv_mlops.tracking.runs import open_run
+from rtscv_mlops.tracking.ledger import Ledger
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.window_run import WindowRun
 from tests.properties import TEXTS, tried
 from tests.registries import add_champion, client_of, new_database
@@ -49,7 +47,7 @@ def numbers():
 @given(st.lists(st.tuples(TEXTS, TEXTS.filter(bool)), min_size=1, max_size=4), st.data())
 def test_the_first_claim_holds(client, numbers, claims, data):
     """In any order, with any repeats, a name keeps the value that was claimed first."""
-    ledger = open_ledger(client, f"claims {next(numbers)}")
+    ledger = Ledger.open(client, f"claims {next(numbers)}")
     again = data.draw(st.lists(st.sampled_from(claims), max_size=3))
     held = {}
     for name, value in [*claims, *again]:
@@ -77,17 +75,17 @@ ENTRIES = st.lists(
 @given(ENTRIES)
 def test_records_keep_what_was_said(client, numbers, entries):
     """Whoever says whatever: it is kept in order, the chain is whole, the first outcome counts."""
-    ledger = open_ledger(client, f"records {next(numbers)}")
+    ledger = Ledger.open(client, f"records {next(numbers)}")
     for entry in entries:
-        append(ledger, lambda _, entry=entry: entry)
-    kept = read_records(ledger)
+        Journal(ledger).append(lambda _, entry=entry: entry)
+    kept = Journal(ledger).read()
 
     assert [each.number for each in kept] == list(range(1, len(entries) + 1))
     for entry, record in zip(entries, kept, strict=True):
         assert (record.kind, record.version, record.key) == (entry.kind, entry.version, entry.key)
         assert record.who == shortened(entry.who, NAME_LIMIT)
         assert record.reason == shortened(entry.reason, REASON_LIMIT)
-    assert find_damage(ledger) == []
+    assert Journal(ledger).find_damage() == []
     kinds = [entry.kind for entry in entries if (entry.version, entry.key) == ("1", "k1")]
     first = outcome(kept, "1", "k1")
     assert [first.kind] == kinds[:1] if first else not kinds
@@ -96,10 +94,10 @@ def test_records_keep_what_was_said(client, numbers, entries):
 @pytest.fixture(scope="module")
 def sealed(client):
     """A ledger with three records."""
-    ledger = open_ledger(client, "sealed")
+    ledger = Ledger.open(client, "sealed")
     for kind in ("rejected", "expired", "approved"):
-        append(ledger, lambda _, kind=kind: Entry(kind, "1", kind, "ann", "because é"))
-    assert find_damage(ledger) == []
+        Journal(ledger).append(lambda _, kind=kind: Entry(kind, "1", kind, "ann", "because é"))
+    assert Journal(ledger).find_damage() == []
     return ledger
 
 
@@ -107,7 +105,7 @@ def sealed(client):
 @given(number=st.integers(1, 3), at=st.integers(0, 10**6), byte=st.integers(0, 255))
 def test_one_edited_byte_is_found(uri, sealed, number, at, byte):
     """Any byte of any record, set to any other value in the database, is told by its number."""
-    text = read_records(sealed)[number - 1].text
+    text = Journal(sealed).read()[number - 1].text
     changed = bytearray(text.encode())
     assume(changed[at % len(changed)] != byte)
     changed[at % len(changed)] = byte
@@ -116,11 +114,11 @@ def test_one_edited_byte_is_found(uri, sealed, number, at, byte):
 
     write_record(uri, sealed, number, edited)
     try:
-        damage = find_damage(sealed)
+        damage = Journal(sealed).find_damage()
     finally:
         write_record(uri, sealed, number, text)
     assert f"Record {number}" in " ".join(damage)
-    assert find_damage(sealed) == []
+    assert Journal(sealed).find_damage() == []
 
 
 def write_record(uri, ledger, number, text):
@@ -138,7 +136,7 @@ def write_record(uri, ledger, number, text):
 def test_one_edited_byte_of_a_copy_is_found(sealed, number, at, byte):
     """The same of the copies that people read."""
     run = WindowRun(sealed.client, sealed.run_id)
-    file = run.place(f"decisions/{number:06d}.json").removeprefix("file://")
+    file = run.address(f"decisions/{number:06d}.json").removeprefix("file://")
     with open(file, "rb") as stream:
         whole = stream.read()
     assume(whole[at % len(whole)] != byte)
@@ -148,7 +146,7 @@ def test_one_edited_byte_of_a_copy_is_found(sealed, number, at, byte):
     try:
         with open(file, "wb") as stream:
             stream.write(changed)
-        damage = find_damage(sealed)
+        damage = Journal(sealed).find_damage()
     finally:
         with open(file, "wb") as stream:
             stream.write(whole)
@@ -160,6 +158,6 @@ def test_one_edited_byte_of_a_copy_is_found(sealed, number, at, byte):
 def test_a_key_has_one_run(client, numbers, keys):
     """Keys in any order, each as often as it comes, have one run each."""
     model = f"runs {next(numbers)}"
-    found = [(key, open_run(client, model, key).run_id) for key in keys]
+    found = [(key, ModelRegistry(client, model).runs.open(key).run_id) for key in keys]
 
     assert len(set(found)) == len(set(keys)) == len({run_id for _, run_id in found})

@@ -16,18 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mlflow.tracking import MlflowClient
 
 from rtscv_mlops.errors import ReviewError
-from rtscv_mlops.tracking import registry, tags
+from rtscv_mlops.outcomes import ReviewStatus
+from rtscv_mlops.tracking import tags, versions
 from rtscv_mlops.tracking.journal import OUTCOMES, last_move
-from rtscv_mlops.tracking.promotion import promote, read_history, record_decision, roll_back
-from rtscv_mlops.tracking.registry import (
-    PENDING,
-    expire_review,
-    find_versions,
-    offer_version,
-    read_aliases,
-    register_version,
-)
-from rtscv_mlops.tracking.runs import find_runs, open_run
+from rtscv_mlops.tracking.registry import ModelRegistry
 from tests.properties import PROFILE
 from tests.registries import MODEL, add_champion, client_of, log_model, new_database, version_tags
 
@@ -97,6 +89,8 @@ class Reviews(RuleBasedStateMachine):
         uri = new_database(Path(self.place.name))
         self.plain = client_of(uri)
         self.client = MortalClient(uri, uri)
+        self.registry = ModelRegistry(self.plain, MODEL)
+        self.mortal = ModelRegistry(self.client, MODEL)
         add_champion(self.plain)
         self.models, self.unfinished = {}, []
         self.champion, self.by_hand = "1", None
@@ -133,42 +127,41 @@ class Reviews(RuleBasedStateMachine):
         """A challenger is offered already, and perhaps approved: courses are short."""
         key = key_of(2)
         version = self._register(key, 2, "1")
-        offer_version(self.plain, MODEL, version)
+        self.registry.versions.offer(version)
         if answered:
-            record_decision(
-                self.plain, MODEL, version, True, "ann", "because",
+            self.registry.decisions.record(version, True, "ann", "because",
                 seen_champion="1", seen_report="r" * 64, seen_model="m" * 64,
             )  # fmt: skip
 
     @rule(day=DAYS, crash=CRASHES)
     def open(self, day, crash):
         """A window's task opens its run."""
-        self.attempt(partial(open_run, self.client, MODEL, key_of(day)), crash)
+        self.attempt(partial(self.mortal.runs.open, key_of(day)), crash)
 
     @rule(day=DAYS, crash=CRASHES)
     def register(self, day, crash):
         """A window's task registers its challenger of the champion of now."""
-        champion = read_aliases(self.plain, MODEL)["champion"]
+        champion = self.registry.versions.aliases()["champion"]
         self.attempt(partial(self._register, key_of(day, champion), day, champion), crash)
 
     @rule(day=DAYS, crash=CRASHES, blocked=st.sampled_from(["", "", "Class 'q' loses too much."]))
     def offer(self, day, crash, blocked):
         """A window's task registers and offers its challenger."""
-        champion = read_aliases(self.plain, MODEL)["champion"]
+        champion = self.registry.versions.aliases()["champion"]
 
         def act():
             version = self._register(key_of(day, champion), day, champion)
-            offer_version(self.client, MODEL, version, blocked=blocked)
+            self.mortal.versions.offer(version, blocked=blocked)
 
         self.attempt(act, crash)
 
     def _register(self, key, day, champion):
-        run = open_run(self.client, MODEL, key)
+        run = self.mortal.runs.open(key)
         if key not in self.models:
             self.models[key] = log_model(self.plain, run.run_id)
         named = version_tags(day, champion)
-        return register_version(
-            self.client, MODEL, key, run.run_id, self.models[key], named=named, description=""
+        return self.mortal.versions.register(
+            key, run.run_id, self.models[key], named=named, description=""
         )
 
     @rule(
@@ -181,41 +174,42 @@ class Reviews(RuleBasedStateMachine):
     def decide(self, data, approved, who, seen, crash):
         """A reviewer answers, by what is there or by a page that is no longer true."""
         version = self._some_version(data)
-        champion = read_aliases(self.plain, MODEL)["champion"]
+        champion = self.registry.versions.aliases()["champion"]
         act = partial(
-            record_decision, self.client, MODEL, version, approved, who, "because",
+            self.mortal.decisions.record, version, approved, who, "because",
             seen_champion="77" if seen == "champion" else champion,
             seen_report="r" * 64,
             seen_model="x" if seen == "model" else "m" * 64,
         )  # fmt: skip
-        before = len(read_history(self.plain, MODEL).records)
+        before = len(self.registry.decisions.history().records)
         self.attempt(act, crash)
         if seen:
-            made = read_history(self.plain, MODEL).records[before:]
+            made = self.registry.decisions.history().records[before:]
             assert not [each for each in made if each.kind in ("approved", "rejected")]
 
     def _some_version(self, data):
-        known = [each.version for each in find_versions(self.plain, MODEL)]
+        known = [each.version for each in self.registry.versions.all()]
         return data.draw(st.sampled_from([*known, "99"]))
 
     @rule(data=st.data(), crash=CRASHES)
     def promote(self, data, crash):
         """A task, or somebody by command, promotes."""
         version = self._some_version(data)
-        if self.attempt(partial(promote, self.client, MODEL, version), crash):
-            assert read_aliases(self.plain, MODEL)["champion"] == version
+        if self.attempt(partial(self.mortal.decisions.promote, version), crash):
+            assert self.registry.versions.aliases()["champion"] == version
             self.by_hand = None
 
     @rule(data=st.data(), crash=CRASHES)
     def expire(self, data, crash):
         """Nobody answered in time."""
-        act = partial(expire_review, self.client, MODEL, self._some_version(data), "3 days")
+        version, status = self._some_version(data), ReviewStatus.EXPIRED
+        act = partial(self.mortal.versions.close_review, version, status, "3 days")
         self.attempt(act, crash)
 
     @rule(who=st.sampled_from(["ann", "bob"]), crash=CRASHES)
     def roll_back(self, who, crash):
         """Somebody wants the champion of before."""
-        if self.attempt(partial(roll_back, self.client, MODEL, who, "worse"), crash):
+        if self.attempt(partial(self.mortal.decisions.roll_back, who, "worse"), crash):
             self.by_hand = None
 
     @rule(data=st.data())
@@ -237,7 +231,7 @@ class Reviews(RuleBasedStateMachine):
     @invariant()
     def promises_hold(self):
         """Those that hold at any moment, and those that hold when nothing is cut short."""
-        told, aliases = read_history(self.plain, MODEL), read_aliases(self.plain, MODEL)
+        told, aliases = self.registry.decisions.history(), self.registry.versions.aliases()
         self._check_champion(told.records, aliases["champion"])
         check_decisions(told.records)
         check_offers(self.plain)
@@ -252,18 +246,18 @@ class Reviews(RuleBasedStateMachine):
 
     def _check_registry(self, told, aliases):
         """One run and version a key, one that waits, a whole record that is the registry."""
-        runs = [run.key for run in find_runs(self.plain, MODEL)]
+        runs = [run.key for run in self.registry.runs.find()]
         assert len(runs) == len(set(runs))
-        found = find_versions(self.plain, MODEL)
+        found = self.registry.versions.all()
         assert len({each.key for each in found}) == len(found)
-        waiting = [each.version for each in found if each.review == PENDING]
+        waiting = [each.version for each in found if each.is_pending]
         assert len(waiting) <= 1
         assert aliases.get("challenger") in (*waiting, None)
         move = last_move(list(told.records))
         if move and move.version != aliases["champion"]:
             assert aliases["champion"] == self.by_hand
             assert len(told.problems) == 1
-            assert "Somebody moved the alias outside of the review" in told.problems[0]
+            assert "The alias was moved outside of the review" in told.problems[0]
         else:
             assert told.problems == ()
 
@@ -300,8 +294,8 @@ def key_of(day, champion="1"):
 
 @pytest.fixture
 def _impatient(monkeypatch):
-    """A rival that was killed is not waited for."""
-    monkeypatch.setattr(registry, "PATIENCE", 0.0)
+    """A concurrent writer that was killed is not waited for."""
+    monkeypatch.setattr(versions, "CREATION_TIMEOUT", 0.0)
 
 
 @pytest.mark.usefixtures("_impatient")

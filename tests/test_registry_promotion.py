@@ -11,17 +11,11 @@ import pytest
 from rtscv_mlops.config.monitor import ModelSettings
 from rtscv_mlops.errors import NotAssessed, ReviewError, ServiceError
 from rtscv_mlops.models.load import find_champion
+from rtscv_mlops.outcomes import ReviewStatus
 from rtscv_mlops.tracking import promotion, tags
-from rtscv_mlops.tracking.ledger import open_ledger
-from rtscv_mlops.tracking.promotion import promote, read_history, record_decision, roll_back
-from rtscv_mlops.tracking.registry import (
-    expire_review,
-    find_version,
-    offer_version,
-    read_aliases,
-    register_version,
-)
-from rtscv_mlops.tracking.runs import open_run
+from rtscv_mlops.tracking.ledger import Ledger
+from rtscv_mlops.tracking.promotion import Decisions
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.window_run import WindowRun
 from tests.registries import (
     MODEL,
@@ -50,40 +44,55 @@ def client(uri):
     return client
 
 
+@pytest.fixture
+def registry(client):
+    """The registry of that model."""
+    return ModelRegistry(client, MODEL)
+
+
 def offer(client, day, model=MODEL, champion="1", blocked=""):
     """Register and offer the challenger of one day; return its version."""
     key = f"{day:064d}"
-    run = open_run(client, model, key)
-    version = register_version(
-        client,
-        model,
+    registry = ModelRegistry(client, model)
+    run = registry.runs.open(key)
+    version = registry.versions.register(
         key,
         run.run_id,
         log_model(client, run.run_id),
         named=version_tags(day, champion),
         description="",
     )
-    return offer_version(client, model, version, blocked=blocked).version
+    return registry.versions.offer(version, blocked=blocked).version
 
 
-def decide(client, version, approved=True, reviewer="ann", reason="fine", model=MODEL, **seen):
-    """Decide as somebody who saw what is there, but for what `seen` says."""
+def decide(
+    client,
+    version,
+    approved=True,
+    reviewer="ann",
+    reason="fine",
+    model=MODEL,
+    alias="champion",
+    **seen,
+):
+    """Decide as a person who saw what is there, except for what `seen` says."""
     saw = {"seen_champion": "1", "seen_report": "r" * 64, "seen_model": "m" * 64, **seen}
-    return record_decision(client, model, version, approved, reviewer, reason, **saw)
+    decisions = ModelRegistry(client, model, alias).decisions
+    return decisions.record(version, approved, reviewer, reason, **saw)
 
 
 def aliases(client, model=MODEL):
     """The version behind each alias."""
-    return read_aliases(client, model)
+    return ModelRegistry(client, model).versions.aliases()
 
 
-def test_an_approved_version_becomes_champion(client):
+def test_an_approved_version_becomes_champion(client, registry):
     """The aliases move, the former champion is kept, and everybody can read who decided and why."""
     version = offer(client, 5)
 
     decision = decide(client, version, reviewer="ann", reason="the new class is real")
     assert aliases(client) == {"champion": "1"}
-    promote(client, MODEL, version)
+    registry.decisions.promote(version)
 
     assert aliases(client) == {"champion": "2", "previous_champion": "1"}
     shown = client.get_model_version(MODEL, version).tags
@@ -91,7 +100,7 @@ def test_an_approved_version_becomes_champion(client):
     assert shown[tags.REVIEWER] == "ann"
     assert shown[tags.REASON] == "the new class is real"
     assert shown[tags.DECIDED_AT] == decision.at
-    told = read_history(client, MODEL)
+    told = registry.decisions.history()
     assert told.problems == ()
     assert [(each.kind, each.who) for each in told.records] == [
         ("approved", "ann"),
@@ -99,18 +108,18 @@ def test_an_approved_version_becomes_champion(client):
     ]
 
 
-def test_a_retry_changes_nothing(client):
+def test_a_retry_changes_nothing(client, registry):
     """The same decision and its promotion again give the first record, and no second effect."""
     version = offer(client, 5)
     decision = decide(client, version)
-    move = promote(client, MODEL, version)
+    move = registry.decisions.promote(version)
 
     assert decide(client, version) == decision
-    assert promote(client, MODEL, version) == move
-    assert len(read_history(client, MODEL).records) == 2
+    assert registry.decisions.promote(version) == move
+    assert len(registry.decisions.history().records) == 2
 
 
-def test_a_second_decision_is_refused(client):
+def test_a_second_decision_is_refused(client, registry):
     """Who comes later is told who decided what and when; nothing changes."""
     version = offer(client, 5)
     first = decide(client, version, approved=False, reviewer="ann", reason="noise")
@@ -123,7 +132,7 @@ def test_a_second_decision_is_refused(client):
     assert refused.value.code == "decided"
     assert aliases(client) == {"champion": "1"}
     with pytest.raises(ReviewError, match="was not approved: its review is rejected"):
-        promote(client, MODEL, version)
+        registry.decisions.promote(version)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +143,7 @@ def test_a_second_decision_is_refused(client):
         ({"seen_model": ""}, "digest_mismatch"),
     ],
 )
-def test_what_was_seen_must_be_what_is_there(client, seen, code):
+def test_what_was_seen_must_be_what_is_there(client, registry, seen, code):
     """Row 113: a decision about another champion, report or model is not taken."""
     version = offer(client, 5)
 
@@ -142,10 +151,10 @@ def test_what_was_seen_must_be_what_is_there(client, seen, code):
         decide(client, version, **seen)
 
     assert refused.value.code == code
-    assert find_version(client, MODEL, version).review == "pending"
+    assert registry.versions.get(version).review == "pending"
 
 
-def test_an_answer_after_the_champion_moved_is_stale(client):
+def test_an_answer_after_the_champion_moved_is_stale(client, registry):
     """Moved by hand before the decision, or between decision and promotion: nothing changes."""
     version = offer(client, 5)
     other = offer(client, 4)
@@ -153,7 +162,7 @@ def test_an_answer_after_the_champion_moved_is_stale(client):
     client.set_registered_model_alias(MODEL, "champion", other)
 
     with pytest.raises(ReviewError, match="The champion of 'letters' is version 3") as refused:
-        promote(client, MODEL, version)
+        registry.decisions.promote(version)
 
     assert refused.value.code == "stale"
     assert aliases(client)["champion"] == other
@@ -180,16 +189,15 @@ def test_nobody_is_told_to_promote_what_waits(client):
         find_champion(client, ModelSettings(name=MODEL))
 
 
-def test_what_is_not_open_cannot_be_approved(client):
+def test_what_is_not_open_cannot_be_approved(client, registry):
     """Blocked, superseded, expired and never offered versions say so; a tag does not help."""
     blocked = offer(client, 3, blocked="Class 'q' loses too much.")
     client.set_model_version_tag(MODEL, blocked, tags.REVIEW, "pending")
     superseded = offer(client, 5)
     expired = offer(client, 6)
-    expire_review(client, MODEL, expired, "No answer in 3 days.")
-    run = open_run(client, MODEL, "e" * 64)
-    unverified = register_version(
-        client, MODEL, "e" * 64, run.run_id, log_model(client, run.run_id),
+    registry.versions.close_review(expired, ReviewStatus.EXPIRED, "No answer in 3 days.")
+    run = registry.runs.open("e" * 64)
+    unverified = registry.versions.register("e" * 64, run.run_id, log_model(client, run.run_id),
         named=version_tags(9), description="",
     )  # fmt: skip
 
@@ -206,19 +214,19 @@ def test_what_is_not_open_cannot_be_approved(client):
     assert aliases(client)["champion"] == "1"
 
 
-def test_a_rejection_is_a_result(client):
+def test_a_rejection_is_a_result(client, registry):
     """The champion stays, the alias is free for the next challenger, the reason is kept."""
     version = offer(client, 5)
 
     decide(client, version, approved=False, reason="a sensor broke")
 
     assert aliases(client) == {"champion": "1"}
-    assert find_version(client, MODEL, version).reason == "a sensor broke"
+    assert registry.versions.get(version).reason == "a sensor broke"
     later = offer(client, 6)
     assert aliases(client)["challenger"] == later
 
 
-def test_two_reviewers_at_once_make_one_decision(client):
+def test_two_reviewers_at_once_make_one_decision(client, registry):
     """One of four opposed answers holds; the others are refused."""
     for number in range(ROUNDS):
         version = offer(client, number + 1)
@@ -233,8 +241,8 @@ def test_two_reviewers_at_once_make_one_decision(client):
         held = [each for each in told if not isinstance(each, Exception)]
         assert len(held) == 1
         assert {each.code for each in told if isinstance(each, ReviewError)} == {"decided"}
-        assert find_version(client, MODEL, version).reviewer == held[0].who
-    assert read_history(client, MODEL).problems == ()
+        assert registry.versions.get(version).reviewer == held[0].who
+    assert registry.decisions.history().problems == ()
 
 
 def approved_rivals(client, model):
@@ -254,7 +262,10 @@ def test_rival_promoters_have_one_winner(client):
         rivals = approved_rivals(client, model)
 
         told = race(
-            4, lambda rival, given=(model, rivals): promote(client, given[0], given[1][rival])
+            4,
+            lambda rival, given=(model, rivals): ModelRegistry(client, given[0]).decisions.promote(
+                given[1][rival]
+            ),
         )
 
         won = [each for each in told if not isinstance(each, Exception)]
@@ -264,18 +275,18 @@ def test_rival_promoters_have_one_winner(client):
             "champion": won[0].version,
             "previous_champion": "1",
         }
-        assert read_history(client, model).problems == ()
+        assert ModelRegistry(client, model).decisions.history().problems == ()
 
 
 def promote_by_process(number, uri, versions):
     """What each process does in the race below: promote one that no other process takes."""
     client = client_of(uri)
     model = f"model{number}"
-    mine = open_ledger(client, model)
+    mine = Ledger.open(client, model)
     for version in versions[number]:
         if mine.claim(f"test.{version}", str(os.getpid())) == str(os.getpid()):
             break
-    return promote(client, model, version).version
+    return ModelRegistry(client, model).decisions.promote(version).version
 
 
 def test_rival_processes_have_one_winner(client, uri):
@@ -291,93 +302,98 @@ def test_rival_processes_have_one_winner(client, uri):
         [winner] = [each for each in told if each.isdigit()]
         assert sum("Nothing was changed" in each for each in told) == 3
         assert aliases(client, f"model{number}")["champion"] == winner
-        assert read_history(client, f"model{number}").problems == ()
+        assert ModelRegistry(client, f"model{number}").decisions.history().problems == ()
 
 
-def test_the_same_promotion_twice_at_once_is_one(client):
+def test_the_same_promotion_twice_at_once_is_one(client, registry):
     """A task that runs twice at the same time leaves one move."""
     version = offer(client, 5)
     decide(client, version)
 
-    told = race(4, lambda _: promote(client, MODEL, version))
+    told = race(4, lambda _: registry.decisions.promote(version))
 
     assert len({each.number for each in told}) == 1
-    assert [each.kind for each in read_history(client, MODEL).records] == ["approved", "promoted"]
+    assert [each.kind for each in registry.decisions.history().records] == [
+        "approved",
+        "promoted",
+    ]
 
 
 def die_at(uri, step, action, *args):
     """Act, and be killed when this step of the promotion is reached."""
-    setattr(promotion, step, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-    action(client_of(uri), *args)
+    owner, _, name = step.rpartition(".")
+    patched = getattr(promotion, owner) if owner else promotion
+    setattr(patched, name, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    action(ModelRegistry(client_of(uri), MODEL).decisions, *args)
 
 
 @pytest.mark.parametrize(
-    "step", ["append", "_carry_out_last_move", "read_aliases", "_confirmation"]
+    "step", ["Journal.append", "_Moves._carry_out_last", "Versions.aliases", "_confirmation"]
 )
-def test_a_killed_promotion_is_finished_by_the_next_try(client, uri, step):
+def test_a_killed_promotion_is_finished_by_the_next_try(client, registry, uri, step):
     """After kill -9 anywhere the champion is the old or the new one, and a retry ends the move."""
     version = offer(client, 5)
     decide(client, version)
     process = get_context("forkserver").Process(
-        target=die_at, args=(uri, step, promote, MODEL, version)
+        target=die_at, args=(uri, step, Decisions.promote, version)
     )
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
     assert aliases(client)["champion"] in ("1", version)
 
-    promote(client, MODEL, version)
+    registry.decisions.promote(version)
 
     assert aliases(client) == {"champion": version, "previous_champion": "1"}
-    assert read_history(client, MODEL).problems == ()
+    assert registry.decisions.history().problems == ()
 
 
-def test_an_interrupted_move_goes_first(client, uri):
+def test_an_interrupted_move_goes_first(client, registry, uri):
     """What a dead promoter recorded is carried out by the next one, who is then stale."""
     first, second = approved_rivals(client, MODEL)[:2]
     process = get_context("forkserver").Process(
-        target=die_at, args=(uri, "_carry_out_last_move", promote, MODEL, first)
+        target=die_at, args=(uri, "_Moves._carry_out_last", Decisions.promote, first)
     )
     process.start()
     process.join()
     assert aliases(client)["champion"] == "1"
 
     with pytest.raises(ReviewError, match=f"The champion of 'letters' is version {first}"):
-        promote(client, MODEL, second)
+        registry.decisions.promote(second)
 
     assert aliases(client)["champion"] == first
 
 
-def test_one_who_was_held_up_does_not_undo_a_later_move(client, monkeypatch):
+def test_one_who_was_held_up_does_not_undo_a_later_move(client, registry, monkeypatch):
     """A promoter that sleeps between record and alias, past a rollback, puts nothing back."""
     version = offer(client, 5)
     decide(client, version)
-    original = promotion._set_aliases
+    original = promotion._Moves._set_aliases
     meanwhile = []
 
-    def held_up(ledger, alias, move):
+    def held_up(moves, move):
         if not meanwhile:
             meanwhile.append(move)
-            monkeypatch.setattr(promotion, "_set_aliases", original)
-            promote(client, MODEL, version)
-            roll_back(client, MODEL, "bob", "bad")
-        original(ledger, alias, move)
+            monkeypatch.setattr(promotion._Moves, "_set_aliases", original)
+            registry.decisions.promote(version)
+            registry.decisions.roll_back("bob", "bad")
+        original(moves, move)
 
-    monkeypatch.setattr(promotion, "_set_aliases", held_up)
+    monkeypatch.setattr(promotion._Moves, "_set_aliases", held_up)
     with pytest.raises(ReviewError, match="has moved since"):
-        promote(client, MODEL, version)
+        registry.decisions.promote(version)
 
     assert aliases(client) == {"champion": "1"}
-    assert read_history(client, MODEL).problems == ()
+    assert registry.decisions.history().problems == ()
 
 
-def test_rollback_is_one_step(client):
+def test_rollback_is_one_step(client, registry):
     """The previous champion serves again; a second rollback has nothing to go back to."""
     version = offer(client, 5)
     decide(client, version)
-    promote(client, MODEL, version)
+    registry.decisions.promote(version)
 
-    move = roll_back(client, MODEL, "bob", "latency doubled")
+    move = registry.decisions.roll_back("bob", "latency doubled")
 
     assert aliases(client) == {"champion": "1"}
     assert (move.version, move.who, move.reason) == ("1", "bob", "latency doubled")
@@ -385,119 +401,123 @@ def test_rollback_is_one_step(client):
     with pytest.raises(
         ReviewError, match=r"no previous champion .* version 1 restored \(was 2\) by bob"
     ):
-        roll_back(client, MODEL, "bob", "once more")
+        registry.decisions.roll_back("bob", "once more")
     with pytest.raises(ReviewError, match=r"the champion has moved since.*`.* rollback --undo`"):
-        promote(client, MODEL, version)
+        registry.decisions.promote(version)
     assert aliases(client) == {"champion": "1"}
-    assert read_history(client, MODEL).problems == ()
+    assert registry.decisions.history().problems == ()
 
 
 def rolled_back(client):
     """A version that was promoted, and taken back by mistake."""
+    registry = ModelRegistry(client, MODEL)
     version = offer(client, 5)
     decide(client, version)
-    promote(client, MODEL, version)
-    roll_back(client, MODEL, "bob", "bad")
+    registry.decisions.promote(version)
+    registry.decisions.roll_back("bob", "bad")
     return version
 
 
-def test_a_rollback_can_be_undone(client):
+def test_a_rollback_can_be_undone(client, registry):
     """The version serves again by a move of its own, and can be rolled back once more."""
     version = rolled_back(client)
 
-    move = promotion.undo_roll_back(client, MODEL, "ann", "it was the network")
+    move = registry.decisions.undo_roll_back("ann", "it was the network")
 
     assert aliases(client) == {"champion": version, "previous_champion": "1"}
     assert (move.kind, move.version, move.who) == ("promoted", version, "ann")
     assert "rtscv.rolled_back" not in client.get_model_version(MODEL, version).tags
-    assert promote(client, MODEL, version) == move  # An old task that tries again is no news.
+    assert registry.decisions.promote(version) == move  # An old task that tries again is no news.
     with pytest.raises(ReviewError, match=r"no rollback .* to undo. The last move was: version 2"):
-        promotion.undo_roll_back(client, MODEL, "ann", "twice")
-    roll_back(client, MODEL, "bob", "still bad")
+        registry.decisions.undo_roll_back("ann", "twice")
+    registry.decisions.roll_back("bob", "still bad")
     assert aliases(client) == {"champion": "1"}
-    assert read_history(client, MODEL).problems == ()
+    assert registry.decisions.history().problems == ()
 
 
-def test_only_a_rollback_that_still_holds_can_be_undone(client):
+def test_only_a_rollback_that_still_holds_can_be_undone(client, registry):
     """Not where nothing was moved, where somebody moved the alias, or where the version is gone."""
-    with pytest.raises(ReviewError, match=r"no rollback .* The champion was never moved by us"):
-        promotion.undo_roll_back(client, MODEL, "ann", "")
+    with pytest.raises(ReviewError, match=r"no rollback .* No move of the champion is recorded"):
+        registry.decisions.undo_roll_back("ann", "")
     version = rolled_back(client)
     client.set_registered_model_alias(MODEL, "champion", version)
     with pytest.raises(ReviewError, match=r"Version 2 is the champion. Only the last move"):
-        promotion.undo_roll_back(client, MODEL, "ann", "")
+        registry.decisions.undo_roll_back("ann", "")
     client.set_registered_model_alias(MODEL, "champion", "1")
     client.delete_model_version(MODEL, version)
     with pytest.raises(ReviewError, match=r"Version 2 of .* is gone from the registry"):
-        promotion.undo_roll_back(client, MODEL, "ann", "")
+        registry.decisions.undo_roll_back("ann", "")
     assert aliases(client) == {"champion": "1"}
 
 
-@pytest.mark.parametrize("step", ["_carry_out_last_move", "_confirmation"])
-def test_a_killed_undo_is_finished_by_the_next_try(client, uri, step):
+@pytest.mark.parametrize("step", ["_Moves._carry_out_last", "_confirmation"])
+def test_a_killed_undo_is_finished_by_the_next_try(client, registry, uri, step):
     """The same call again ends what was begun, and is recorded once."""
     version = rolled_back(client)
     process = get_context("forkserver").Process(
-        target=die_at, args=(uri, step, promotion.undo_roll_back, MODEL, "ann", "back")
+        target=die_at, args=(uri, step, Decisions.undo_roll_back, "ann", "back")
     )
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
 
-    promotion.undo_roll_back(client, MODEL, "ann", "back")
+    registry.decisions.undo_roll_back("ann", "back")
 
     assert aliases(client) == {"champion": version, "previous_champion": "1"}
-    assert [each.kind for each in read_history(client, MODEL).records][3:] == ["promoted"]
+    assert [each.kind for each in registry.decisions.history().records][3:] == ["promoted"]
 
 
-def test_rollback_without_a_move_is_refused(client):
+def test_rollback_without_a_move_is_refused(registry):
     """A model whose champion was never moved has nothing to go back to."""
-    with pytest.raises(ReviewError, match="The champion was never moved by us"):
-        roll_back(client, MODEL, "bob", "why not")
+    with pytest.raises(ReviewError, match="No move of the champion is recorded"):
+        registry.decisions.roll_back("bob", "why not")
 
 
-@pytest.mark.parametrize("step", ["_carry_out_last_move", "_confirmation"])
-def test_a_killed_rollback_is_finished_by_the_next_try(client, uri, step):
+@pytest.mark.parametrize("step", ["_Moves._carry_out_last", "_confirmation"])
+def test_a_killed_rollback_is_finished_by_the_next_try(client, registry, uri, step):
     """The same rollback again ends what was begun, and goes back no further."""
     version = offer(client, 5)
     decide(client, version)
-    promote(client, MODEL, version)
+    registry.decisions.promote(version)
     process = get_context("forkserver").Process(
-        target=die_at, args=(uri, step, roll_back, MODEL, "bob", "bad")
+        target=die_at, args=(uri, step, Decisions.roll_back, "bob", "bad")
     )
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
 
-    roll_back(client, MODEL, "bob", "bad")
+    registry.decisions.roll_back("bob", "bad")
 
     assert aliases(client) == {"champion": "1"}
-    assert [each.kind for each in read_history(client, MODEL).records][2:] == ["rolled_back"]
+    assert [each.kind for each in registry.decisions.history().records][2:] == ["rolled_back"]
 
 
-def test_rival_rollbacks_go_back_once(client):
+def test_rival_rollbacks_go_back_once(client, registry):
     """Four people who roll back at once: one does, three are told there is nothing left."""
     version = offer(client, 5)
     decide(client, version)
-    promote(client, MODEL, version)
+    registry.decisions.promote(version)
 
-    told = race(4, lambda rival: roll_back(client, MODEL, f"reviewer {rival}", "bad"))
+    told = race(
+        4,
+        lambda rival: registry.decisions.roll_back(f"reviewer {rival}", "bad"),
+    )
 
     assert sum(not isinstance(each, Exception) for each in told) == 1
     assert aliases(client) == {"champion": "1"}
 
 
-def test_an_alias_moved_outside_is_reported(client):
+def test_an_alias_moved_outside_is_reported(client, registry):
     """The record says one version, the registry another: that is a problem, and is not undone."""
     version = offer(client, 5)
     decide(client, version)
-    promote(client, MODEL, version)
+    registry.decisions.promote(version)
     client.set_registered_model_alias(MODEL, "champion", "1")
 
-    assert promote(client, MODEL, version).version == version
+    assert registry.decisions.promote(version).version == version
 
     assert aliases(client)["champion"] == "1"
-    [problem] = read_history(client, MODEL).problems
+    [problem] = registry.decisions.history().problems
     assert "The champion is version 1, and version 2 by the record" in problem
 
 
@@ -508,12 +528,12 @@ def test_the_production_alias_is_the_teams_own(client):
     version = offer(client, 5)
 
     decide(client, version, alias="live")
-    promote(client, MODEL, version, alias="live")
+    ModelRegistry(client, MODEL, "live").decisions.promote(version)
 
     assert aliases(client) == {"live": version, "previous_champion": "1"}
 
 
-def test_a_long_or_odd_reason_is_kept(client):
+def test_a_long_or_odd_reason_is_kept(client, registry):
     """Row 106: a reason of any length and any signs is recorded; the whole text is a file."""
     version = offer(client, 5)
     reason = '"\\\0\ud800<script>' + "ü🙂" * 20_000
@@ -522,31 +542,32 @@ def test_a_long_or_odd_reason_is_kept(client):
 
     assert decide(client, version, reason=reason) == decision
     assert decision.reason.endswith("…")
-    ledger = WindowRun(client, open_ledger(client, MODEL).run_id)
+    ledger = WindowRun(client, Ledger.open(client, MODEL).run_id)
     whole = f"decisions/reason-{decision.details['reason_sha256']}.txt"
     assert ledger.list_artifacts("decisions") == {"decisions/000001.json", whole}
-    assert read_history(client, MODEL).problems == ()
+    assert registry.decisions.history().problems == ()
 
 
-def test_a_whole_reason_cannot_be_changed(client, tmp_path):
+def test_a_whole_reason_cannot_be_changed(client, registry, tmp_path):
     """What of a reason is kept only as a file is sealed as well."""
     decide(client, offer(client, 5), reason="figs " * 1000)
     (kept,) = tmp_path.rglob("reason-*.txt")
 
     kept.write_text(kept.read_text().replace("figs", "dates", 1))
-    changed = read_history(client, MODEL).problems
+    changed = registry.decisions.history().problems
     kept.unlink()
 
     assert changed == ("The whole reason of record 1 was changed.",)
-    assert read_history(client, MODEL).problems == ("The whole reason of record 1 is gone.",)
+    assert registry.decisions.history().problems == ("The whole reason of record 1 is gone.",)
 
 
 def moves(client):
     """A model with three records."""
+    registry = ModelRegistry(client, MODEL)
     version = offer(client, 5)
     decide(client, version)
-    promote(client, MODEL, version)
-    roll_back(client, MODEL, "bob", "bad")
+    registry.decisions.promote(version)
+    registry.decisions.roll_back("bob", "bad")
 
 
 @pytest.mark.parametrize(
@@ -557,18 +578,18 @@ def moves(client):
         (2, "substr(value, 2)", "Record 2 of the ledger cannot be read"),
     ],
 )
-def test_a_changed_record_is_found(client, uri, number, change, complaint):
+def test_a_changed_record_is_found(client, registry, uri, number, change, complaint):
     """One changed byte in the database is seen."""
     moves(client)
-    assert read_history(client, MODEL).problems == ()
+    assert registry.decisions.history().problems == ()
 
     with sqlite3.connect(uri.removeprefix("sqlite:///")) as database:
         database.execute(f"UPDATE params SET value = {change} WHERE key = 'record.{number:06d}'")
 
-    assert any(complaint in problem for problem in read_history(client, MODEL).problems)
+    assert any(complaint in problem for problem in registry.decisions.history().problems)
 
 
-def test_a_lost_record_or_copy_is_found(client, uri, tmp_path):
+def test_a_lost_record_or_copy_is_found(client, registry, uri, tmp_path):
     """A deleted record, a deleted copy and a changed copy are seen."""
     moves(client)
     [changed] = tmp_path.rglob("000003.json")
@@ -578,7 +599,7 @@ def test_a_lost_record_or_copy_is_found(client, uri, tmp_path):
     with sqlite3.connect(uri.removeprefix("sqlite:///")) as database:
         database.execute("DELETE FROM params WHERE key = 'record.000002'")
 
-    problems = read_history(client, MODEL).problems
+    problems = registry.decisions.history().problems
 
     assert "Record 2 is gone." in problems
     assert "The copy of record 1 is gone." in problems
@@ -586,32 +607,32 @@ def test_a_lost_record_or_copy_is_found(client, uri, tmp_path):
 
 
 @pytest.mark.parametrize("kept", [0, 2])
-def test_records_that_are_deleted_from_the_end_are_found(client, uri, kept):
+def test_records_that_are_deleted_from_the_end_are_found(client, registry, uri, kept):
     """They leave no gap in the numbers; their copies tell that they were there."""
     moves(client)
     with sqlite3.connect(uri.removeprefix("sqlite:///")) as database:
         database.execute(f"DELETE FROM params WHERE key > 'record.{kept:06d}' AND key < 'record.9'")
 
     gone = tuple(f"Record {number} is gone." for number in range(kept + 1, 4))
-    assert read_history(client, MODEL).problems[: 3 - kept] == gone
+    assert registry.decisions.history().problems[: 3 - kept] == gone
 
 
-def test_what_is_no_record_is_told(client):
-    """A param that somebody named like a record stops nobody, and is reported."""
+def test_a_claim_that_is_not_a_record_is_reported(client, registry):
+    """A param that is named like a record stops no decision, and is reported."""
     moves(client)
-    client.log_param(open_ledger(client, MODEL).run_id, "record.x", "hello")
+    client.log_param(Ledger.open(client, MODEL).run_id, "record.x", "hello")
 
-    told = read_history(client, MODEL)
+    told = registry.decisions.history()
 
-    assert told.problems == ("'record.x' in the ledger is no record of ours.",)
+    assert told.problems == ("'record.x' in the ledger is not a valid record.",)
     assert len(told.records) == 3
 
 
-def test_a_damaged_record_stops_decisions(client, uri):
+def test_a_damaged_record_stops_decisions(client, registry, uri):
     """Nothing is decided on a past that cannot be read."""
     moves(client)
     with sqlite3.connect(uri.removeprefix("sqlite:///")) as database:
         database.execute("UPDATE params SET value = '?' WHERE key = 'record.000002'")
 
     with pytest.raises(ServiceError, match="Record 2 of the ledger cannot be read"):
-        roll_back(client, MODEL, "bob", "again")
+        registry.decisions.roll_back("bob", "again")

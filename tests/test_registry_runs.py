@@ -12,8 +12,8 @@ import pytest
 
 from rtscv_mlops.errors import InputError, ServiceError
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.ledger import SHELF, Ledger, claim, experiment_name, open_ledger
-from rtscv_mlops.tracking.runs import find_runs, open_run
+from rtscv_mlops.tracking.ledger import LEDGERS, Ledger, experiment_name
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.window_run import WindowRun
 from tests.registries import KEY, MODEL, ROUNDS, client_of, new_database, race, race_processes
 
@@ -31,9 +31,15 @@ def client(uri):
 
 
 @pytest.fixture
-def run(client):
+def registry(client):
+    """The registry of a model that is not registered yet."""
+    return ModelRegistry(client, MODEL)
+
+
+@pytest.fixture
+def run(client, registry):
     """The run of a window."""
-    return open_run(client, MODEL, KEY)
+    return registry.runs.open(KEY)
 
 
 def runs_in_mlflow(client, model=MODEL):
@@ -42,46 +48,49 @@ def runs_in_mlflow(client, model=MODEL):
     return [each.info.run_id for each in client.search_runs([home.experiment_id])]
 
 
-def test_a_claim_is_won_once(client):
+def test_a_claim_is_won_once(registry):
     """Of eight who claim a name, one wins, all are told who, and a repeat changes nothing."""
     for number in range(ROUNDS):
-        told = race(8, lambda rival, name=f"a.{number}": claim(client, MODEL, name, str(rival)))
+        told = race(
+            8,
+            lambda rival, name=f"a.{number}": registry.claim(name, str(rival)),
+        )
 
         assert len(set(told)) == 1
-        assert claim(client, MODEL, f"a.{number}", "late") == told[0]
+        assert registry.claim(f"a.{number}", "late") == told[0]
 
 
 def test_a_model_has_one_ledger(client):
     """Eight who open a new model's ledger at once use the same run, and no other one is left."""
     for number in range(ROUNDS):
-        ledgers = race(8, lambda _, model=f"m{number}": open_ledger(client, model))
+        ledgers = race(8, lambda _, model=f"m{number}": Ledger.open(client, model))
 
         assert len({(ledger.run_id, ledger.experiment_id) for ledger in ledgers}) == 1
-        shelf = client.get_experiment_by_name(SHELF)
+        shelf = client.get_experiment_by_name(LEDGERS)
         assert len(client.search_runs([shelf.experiment_id])) == number + 1
 
 
-def test_deleted_ledgers_come_back(client):
+def test_deleted_ledgers_come_back(client, registry):
     """What was claimed still holds after somebody deletes the ledger and the experiments."""
-    claim(client, MODEL, "a", "first")
-    ledger = open_ledger(client, MODEL)
+    registry.claim("a", "first")
+    ledger = Ledger.open(client, MODEL)
 
     client.delete_run(ledger.run_id)
-    assert claim(client, MODEL, "a", "second") == "first"
+    assert registry.claim("a", "second") == "first"
     client.delete_run(ledger.run_id)
-    assert claim(client, MODEL, "b", "new") == "new"
+    assert registry.claim("b", "new") == "new"
     client.delete_experiment(ledger.experiment_id)
-    client.delete_experiment(client.get_experiment_by_name(SHELF).experiment_id)
-    assert claim(client, MODEL, "a", "third") == "first"
+    client.delete_experiment(client.get_experiment_by_name(LEDGERS).experiment_id)
+    assert registry.claim("a", "third") == "first"
 
 
-def test_a_team_may_make_the_experiment_first(client, tmp_path):
+def test_a_team_may_make_the_experiment_first(client, registry, tmp_path):
     """An experiment with the team's own place for artifacts is used, and the ledger is one."""
     place = (tmp_path / "chosen").as_uri()
     home = client.create_experiment(experiment_name(MODEL), place)
 
-    told = race(4, lambda rival: claim(client, MODEL, "a", str(rival)))
-    run = open_run(client, MODEL, KEY)
+    told = race(4, lambda rival: registry.claim("a", str(rival)))
+    run = registry.runs.open(KEY)
     run.write_text("note.txt", "here")
 
     assert len(set(told)) == 1
@@ -89,13 +98,13 @@ def test_a_team_may_make_the_experiment_first(client, tmp_path):
     assert list((tmp_path / "chosen").rglob("note.txt"))
 
 
-def test_an_experiment_that_is_not_ours_is_named(client):
+def test_an_experiment_that_is_not_ours_is_named(client, registry):
     """Without a ledger nothing is claimed, and the message says which experiment is in the way."""
     client.create_experiment(experiment_name(MODEL))
     client.create_experiment(f"{experiment_name(MODEL)}/ledger")
 
     with pytest.raises(ServiceError, match=r"'rtscv/letters/ledger' does not name the ledger"):
-        claim(client, MODEL, "a", "1")
+        registry.claim("a", "1")
 
 
 @pytest.mark.parametrize(
@@ -104,17 +113,18 @@ def test_an_experiment_that_is_not_ours_is_named(client):
 )
 def test_any_model_name_gets_a_run(client, model):
     """Row 114: a model of any name, also a very long one, has an experiment of its own."""
-    run = open_run(client, model, KEY)
+    registry = ModelRegistry(client, model)
+    run = registry.runs.open(KEY)
 
-    assert open_run(client, model, KEY).run_id == run.run_id
+    assert registry.runs.open(KEY).run_id == run.run_id
     assert len({experiment_name(name) for name in (model, MODEL, "50_", "a_b", "x" * 299)}) == 5
     assert len(experiment_name(model)) < 120
 
 
-def test_a_window_has_one_run_among_threads(client):
+def test_a_window_has_one_run_among_threads(client, registry):
     """Eight who open a window at once get the same run, and MLflow holds no other one."""
     for number in range(ROUNDS):
-        found = race(8, lambda _, key=f"{number:064d}": open_run(client, MODEL, key).run_id)
+        found = race(8, lambda _, key=f"{number:064d}": registry.runs.open(key).run_id)
 
         assert len(set(found)) == 1
         assert len(runs_in_mlflow(client)) == number + 1
@@ -122,7 +132,7 @@ def test_a_window_has_one_run_among_threads(client):
 
 def open_by_number(number, uri):
     """What each process does in the race below."""
-    return open_run(client_of(uri), MODEL, f"{number:064d}").run_id
+    return ModelRegistry(client_of(uri), MODEL).runs.open(f"{number:064d}").run_id
 
 
 def test_a_window_has_one_run_among_processes(client, uri):
@@ -135,41 +145,41 @@ def test_a_window_has_one_run_among_processes(client, uri):
 
 def die_before_claim(uri):
     """Open a run, and be killed between its creation and its claim."""
-    Ledger.hold = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-    open_run(client_of(uri), MODEL, KEY, {tags.MONITOR: "daily"})
+    Ledger._hold = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    ModelRegistry(client_of(uri), MODEL).runs.open(KEY, {tags.MONITOR: "daily"})
 
 
-def test_the_run_of_a_killed_process_is_taken_over(client, uri):
+def test_the_run_of_a_killed_process_is_taken_over(client, registry, uri):
     """After kill -9 between create and claim the next try uses the run that was left."""
-    open_ledger(client, MODEL)
+    Ledger.open(client, MODEL)
     process = get_context("forkserver").Process(target=die_before_claim, args=(uri,))
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
     [orphan] = runs_in_mlflow(client)
 
-    run = open_run(client, MODEL, KEY)
+    run = registry.runs.open(KEY)
 
     assert run.run_id == orphan
     assert run.tags()[tags.MONITOR] == "daily"
     assert runs_in_mlflow(client) == [orphan]
 
 
-def test_what_a_slow_rival_left_is_removed(client, run):
+def test_what_a_slow_rival_left_is_removed(client, registry, run):
     """A second run of the key, made by one who died before losing, is gone after the next try."""
-    ledger = open_ledger(client, MODEL)
+    ledger = Ledger.open(client, MODEL)
     left = client.create_run(ledger.experiment_id, tags={tags.KEY: KEY, tags.KIND: "window"})
 
-    assert open_run(client, MODEL, KEY).run_id == run.run_id
+    assert registry.runs.open(KEY).run_id == run.run_id
     assert runs_in_mlflow(client) == [run.run_id]
     assert client.get_run(left.info.run_id).data.tags[tags.DUPLICATE_OF] == run.run_id
 
 
-def test_a_deleted_run_comes_back(client, run):
+def test_a_deleted_run_comes_back(client, registry, run):
     """A window whose run somebody deleted keeps that run; restored duplicates stay out of lists."""
     client.delete_run(run.run_id)
 
-    assert open_run(client, MODEL, KEY).run_id == run.run_id
+    assert registry.runs.open(KEY).run_id == run.run_id
     assert runs_in_mlflow(client) == [run.run_id]
 
 
@@ -286,12 +296,11 @@ def test_a_run_tells_how_it_ended(run, client):
     assert client.get_run(run.run_id).info.status == "FINISHED"
 
 
-def test_runs_are_listed_by_window(client, monkeypatch):
+def test_runs_are_listed_by_window(client, registry, monkeypatch):
     """All windows of a model come in the order of time, page by page, filtered if wanted."""
     monkeypatch.setattr("rtscv_mlops.tracking.runs.PAGE", 2)
     for day in (3, 1, 2, 5, 4):
-        run = open_run(
-            client, MODEL, f"{day:064d}",
+        run = registry.runs.open(f"{day:064d}",
             {
                 tags.MONITOR: "daily" if day < 5 else "other",
                 tags.WINDOW: f"day{day}",
@@ -302,7 +311,7 @@ def test_runs_are_listed_by_window(client, monkeypatch):
         run.log_metrics({"unknown_rate": day / 100, "p_value": 0.001})
         run.finish()
 
-    found = find_runs(client, MODEL, monitor="daily")
+    found = registry.runs.find(monitor="daily")
 
     assert [each.window for each in found] == ["day1", "day2", "day3", "day4"]
     assert [each.unknown_rate for each in found] == [0.01, 0.02, 0.03, 0.04]
@@ -310,19 +319,19 @@ def test_runs_are_listed_by_window(client, monkeypatch):
         ("unknowns", "complete", 0.001)
     }
     assert found[0].ended is not None
-    assert [each.key[-1] for each in find_runs(client, MODEL, window="day5")] == ["5"]
-    assert find_runs(client, "another") == []
+    assert [each.key[-1] for each in registry.runs.find(window="day5")] == ["5"]
+    assert ModelRegistry(client, "another").runs.find() == []
 
 
-def test_the_latest_run_of_a_window_comes_last(client):
+def test_the_latest_run_of_a_window_comes_last(registry):
     """A window judged again and again, by new champions: its runs are in the order they began."""
     named = {tags.WINDOW: "day1", tags.WINDOW_START: "2026-01-01T00:00:00+00:00"}
     for champion in range(6):
         key = f"{champion:064d}"
-        open_run(client, MODEL, key, {**named, tags.CHAMPION_VERSION: str(champion)}).finish()
+        registry.runs.open(key, {**named, tags.CHAMPION_VERSION: str(champion)}).finish()
         time.sleep(0.002)  # MLflow counts in milliseconds
 
-    found = find_runs(client, MODEL)
+    found = registry.runs.find()
 
     assert [each.champion_version for each in found] == ["0", "1", "2", "3", "4", "5"]
 

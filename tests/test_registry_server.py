@@ -7,10 +7,9 @@ from mlflow.tracking import MlflowClient
 from benchmarks.faults.servers import sqlite_server
 from rtscv_mlops.operations import check
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.client import is_open, make_links, server_version
-from rtscv_mlops.tracking.promotion import promote, read_history, record_decision, roll_back
-from rtscv_mlops.tracking.registry import offer_version, read_aliases, register_version
-from rtscv_mlops.tracking.runs import find_runs, open_run
+from rtscv_mlops.tracking.client import is_open, server_version
+from rtscv_mlops.tracking.registry import ModelRegistry
+from rtscv_mlops.tracking.window_run import WindowRun
 from tests.registries import (
     KEY,
     add_champion,
@@ -32,12 +31,13 @@ def server():
 
 def challenge(client, model, key, day):
     """Open the run of a day and register its challenger."""
-    run = open_run(client, model, key, {tags.WINDOW: f"day{day}"})
+    registry = ModelRegistry(client, model)
+    run = registry.runs.open(key, {tags.WINDOW: f"day{day}"})
     run.log_metrics({"unknown_rate": 0.07})
     run.write_json("verdict.json", {"day": day})
     model_id = log_model(client, run.run_id)
-    version = register_version(
-        client, model, key, run.run_id, model_id, named=version_tags(day), description="d"
+    version = registry.versions.register(
+        key, run.run_id, model_id, named=version_tags(day), description="d"
     )
     run.finish()
     return run, version
@@ -47,24 +47,25 @@ def test_the_whole_way_through_a_server(server, tmp_path):
     """Runs, versions, decisions and moves work as on a database, also among rivals."""
     client = client_of(server)
     add_champion(client, "served")
+    registry = ModelRegistry(client, "served")
 
-    opened = race(4, lambda _: open_run(client, "served", KEY).run_id)
+    opened = race(4, lambda _: registry.runs.open(KEY).run_id)
     registered = race(4, lambda _: challenge(client, "served", KEY, 5)[1])
     run, version = challenge(client, "served", KEY, 5)
     assert set(opened) == {run.run_id}
     assert set(registered) == {version} == {"2"}
     assert run.read_json("verdict.json") == {"day": 5}
-    assert [each.unknown_rate for each in find_runs(client, "served")] == [0.07]
+    assert [each.unknown_rate for each in registry.runs.find()] == [0.07]
 
-    assert offer_version(client, "served", version).review == "pending"
-    assert read_aliases(client, "served")["challenger"] == version
-    record_decision(client, "served", version, True, "ann", "new class", **SEEN)
-    moved = race(4, lambda _: promote(client, "served", version))
+    assert registry.versions.offer(version).review == "pending"
+    assert registry.versions.aliases()["challenger"] == version
+    registry.decisions.record(version, True, "ann", "new class", **SEEN)
+    moved = race(4, lambda _: registry.decisions.promote(version))
     assert len({each.number for each in moved}) == 1
-    assert read_aliases(client, "served") == {"champion": version, "previous_champion": "1"}
-    roll_back(client, "served", "bob", "slow")
-    assert read_aliases(client, "served") == {"champion": "1"}
-    assert read_history(client, "served").problems == ()
+    assert registry.versions.aliases() == {"champion": version, "previous_champion": "1"}
+    registry.decisions.roll_back("bob", "slow")
+    assert registry.versions.aliases() == {"champion": "1"}
+    assert registry.decisions.history().problems == ()
 
     run.delete_artifacts("verdict.json")
     assert run.read_json("verdict.json") is None
@@ -76,7 +77,7 @@ def test_a_login_in_the_address_is_not_shown(server):
     client = MlflowClient(uri, uri)
     run = client.create_run("0")
 
-    shown = make_links(client, run.info.run_id, "served", "2")
+    shown = WindowRun(client, run.info.run_id).links("served", "2").labelled()
 
     assert set(shown) == {"Run", "Report", "Version"}
     assert all(address.startswith(f"{server}/#/") for address in shown.values())
@@ -91,7 +92,7 @@ def test_the_doctor_tells_an_old_server(server, monkeypatch):
         return [one.found for one in check._server(client_of(server)) if one.state == "warning"]
 
     now = warnings()
-    monkeypatch.setattr(check.registry, "server_version", lambda client: "3.9.0rc1")
+    monkeypatch.setattr(check, "server_version", lambda client: "3.9.0rc1")
 
     assert not [each for each in now if "update it" in each]
     assert any("MLflow 3.9.0rc1" in each and "update it" in each for each in warnings())

@@ -248,7 +248,7 @@ def run(file: str) -> Job:
 
 
 PARTS = (
-    ("rtscv_mlops.pipeline.stages", "connect", "connect to MLflow"),
+    ("rtscv_mlops.tracking.registry", "connect", "connect to MLflow"),
     ("rtscv_mlops.pipeline.stages", "load_champion", "load the champion"),
     ("rtscv_mlops.pipeline.stages", "find_training", "find the training data"),
     ("rtscv_mlops.pipeline.stages", "read_window", "read the window, count all rows"),

@@ -17,9 +17,7 @@ from benchmarks.registries import (
     new_database,
     version_tags,
 )
-from rtscv_mlops.tracking.promotion import promote, read_history, record_decision, roll_back
-from rtscv_mlops.tracking.registry import offer_version, register_version
-from rtscv_mlops.tracking.runs import open_run
+from rtscv_mlops.tracking.registry import ModelRegistry
 
 Undo = Callable[[], object]
 Edit = Callable[[random.Random, Path], Undo]
@@ -43,22 +41,19 @@ def decide_much(folder: Path) -> None:
     """Make a model with a dozen decisions and moves."""
     client = client_of(new_database(folder))
     champion = add_champion(client)
+    registry = ModelRegistry(client, MODEL)
     for day in range(1, 5):
         key = f"{day:064d}"
-        run_id = open_run(client, MODEL, key).run_id
-        version = register_version(
-            client,
-            MODEL,
+        run_id = registry.runs.open(key).run_id
+        version = registry.versions.register(
             key,
             run_id,
             log_model(client, run_id),
             named=version_tags(day, champion),
             description="",
         )
-        offer_version(client, MODEL, version)
-        record_decision(
-            client,
-            MODEL,
+        registry.versions.offer(version)
+        registry.decisions.record(
             version,
             True,
             "ann",
@@ -67,8 +62,8 @@ def decide_much(folder: Path) -> None:
             seen_report="r" * 64,
             seen_model="m" * 64,
         )
-        promote(client, MODEL, version)
-        roll_back(client, MODEL, "bob", "too slow")
+        registry.decisions.promote(version)
+        registry.decisions.roll_back("bob", "too slow")
 
 
 def _tally(what: str, folder: str, edits: int, edit: Edit | None) -> Tally:
@@ -77,7 +72,7 @@ def _tally(what: str, folder: str, edits: int, edit: Edit | None) -> Tally:
     missed = []
     for number in track(range(edits), what[:40]):
         undo = edit(chance, Path(folder)) if edit else None
-        found = read_history(client, MODEL).problems
+        found = ModelRegistry(client, MODEL).decisions.history().problems
         if undo is not None:
             undo()
         if bool(found) != bool(undo):

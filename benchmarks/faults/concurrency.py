@@ -42,8 +42,7 @@ from benchmarks.faults.world import NEW, QUIET, Trial, World, find_problems, wor
 from benchmarks.registries import client_of
 from rtscv_mlops.errors import ReviewError
 from rtscv_mlops.tracking.journal import MOVES, OUTCOMES
-from rtscv_mlops.tracking.promotion import promote, read_history, record_decision, roll_back
-from rtscv_mlops.tracking.registry import find_alias, find_versions
+from rtscv_mlops.tracking.registry import ModelRegistry
 
 SERVERS: dict[str, Callable[[], AbstractContextManager[MlflowServer]]] = {
     "SQLite": sqlite_server,
@@ -121,7 +120,7 @@ def promoter_rounds(world: World, four: Workers, rounds: int) -> list[str]:
 def prepare_round(trial: Trial, kind: str, number: int) -> Round:
     """Make the challengers of a round, from the champion of now."""
     client = trial.world.client
-    champion = str(find_alias(client, trial.model, "champion"))
+    champion = str(ModelRegistry(client, trial.model).versions.champion())
     count = 1 if kind == "opposed" else PROMOTERS
     versions = [add_offered(trial, PROMOTERS * number + each, champion) for each in range(count)]
     if kind == "approved":
@@ -159,7 +158,8 @@ def judge_round(given: Round, told: list[Told]) -> list[str]:
     client, model = given.trial.world.client, given.trial.model
     found = [str(each) for each in told if not each.won and not each.refused]
     won = sum(each.won for each in told)
-    history = read_history(client, model)
+    registry = ModelRegistry(client, model)
+    history = registry.decisions.history()
     moves = [record for record in history.records if record.kind in MOVES]
     new = [move for move in moves if datetime.fromisoformat(move.at) >= given.began]
     # A promotion, a rollback and a promotion may follow one another; two promotions may not. Who
@@ -172,7 +172,7 @@ def judge_round(given: Round, told: list[Told]) -> list[str]:
         if move.details["from"] != champion:
             found.append(f"{move}, from {move.details['from']} when {champion} served")
         champion = move.version
-    now = find_alias(client, model, "champion")
+    now = registry.versions.champion()
     if now != champion:
         found.append(f"champion is {now}, by the record {champion}")
     decided = Counter(each.version for each in history.records if each.kind in OUTCOMES)
@@ -183,9 +183,7 @@ def judge_round(given: Round, told: list[Told]) -> list[str]:
 def _decide(
     address: str, model: str, digest: str, version: str, champion: str, approve: bool, who: str
 ) -> None:
-    record_decision(
-        client_of(address),
-        model,
+    ModelRegistry(client_of(address), model).decisions.record(
         version,
         approve,
         who,
@@ -197,7 +195,7 @@ def _decide(
 
 
 def _promote(address: str, model: str, _: str, version: str) -> str:
-    return promote(client_of(address), model, version).version
+    return ModelRegistry(client_of(address), model).decisions.promote(version).version
 
 
 def _decide_and_promote(
@@ -208,7 +206,8 @@ def _decide_and_promote(
 
 
 def _roll_back(address: str, model: str, _: str, who: str) -> str:
-    return f"back to {roll_back(client_of(address), model, who, 'bad').version}"
+    move = ModelRegistry(client_of(address), model).decisions.roll_back(who, "bad")
+    return f"back to {move.version}"
 
 
 def unguarded_rounds(world: World, four: Workers, rounds: int) -> int:
@@ -216,7 +215,7 @@ def unguarded_rounds(world: World, four: Workers, rounds: int) -> int:
     trial, several = world.trial(), 0
     address = world.server.address
     for number in track(range(rounds), "without our layer"):
-        champion = str(find_alias(world.client, trial.model, "champion"))
+        champion = str(ModelRegistry(world.client, trial.model).versions.champion())
         versions = [add_offered(trial, PROMOTERS * number + each, champion) for each in range(4)]
         told = four.race(
             *((_read_check_set, (address, trial.model, one, champion)) for one in versions)
@@ -271,11 +270,12 @@ def many_windows(world: World, number: int) -> list[str]:
     found = _end_well([trial.start(day, decide=False) for day in days])
     for day in days:
         found += find_problems(world.client, trial.model, day, "1")
-    versions = find_versions(world.client, trial.model)
+    registry = ModelRegistry(world.client, trial.model)
+    versions = registry.versions.all()
     pending = [version.version for version in versions if version.review == "pending"]
     if len(versions) != number or len(pending) != 1:
         found.append(f"{len(versions)} versions of {number} windows, {len(pending)} await review")
-    if find_alias(world.client, trial.model, "challenger") not in pending:
+    if registry.versions.aliases().get("challenger") not in pending:
         found.append("the alias challenger is not at what awaits review")
     return list(dict.fromkeys(found))
 

@@ -16,7 +16,7 @@ from benchmarks.faults.world import PRELOAD, Trial, World
 from benchmarks.registries import client_of
 from rtscv_mlops.tracking.client import MlflowClient
 from rtscv_mlops.tracking.journal import PROMOTED, last_move
-from rtscv_mlops.tracking.promotion import promote, read_history, record_decision, roll_back
+from rtscv_mlops.tracking.registry import ModelRegistry
 
 PATIENCE = 120.0
 OWN_RUN = "post runs/create#2 after"
@@ -157,9 +157,7 @@ def freeze_promoter(world: World, point: str, meanwhile: str) -> list[str]:
 
 def _approve(trial: Trial, version: str) -> None:
     address = trial.world.server.address
-    record_decision(
-        client_of(address),
-        trial.model,
+    ModelRegistry(client_of(address), trial.model).decisions.record(
         version,
         True,
         "ann",
@@ -173,7 +171,7 @@ def _approve(trial: Trial, version: str) -> None:
 def _promote_armed(address: str, model: str, version: str, armed: Mapping[str, str]) -> None:
     os.environ.update(armed)
     failpoints.arm()
-    told = attempt(promote, client_of(address), model, version)
+    told = attempt(ModelRegistry(client_of(address), model).decisions.promote, version)
     if not told.won and not told.refused:
         raise SystemExit(str(told))
 
@@ -182,11 +180,11 @@ Step = tuple[Callable[..., object], str]
 
 
 def _promote(version: str, client: MlflowClient, model: str) -> None:
-    promote(client, model, version)
+    ModelRegistry(client, model).decisions.promote(version)
 
 
 def _roll_back(who: str, client: MlflowClient, model: str) -> None:
-    roll_back(client, model, who, "bad")
+    ModelRegistry(client, model).decisions.roll_back(who, "bad")
 
 
 MEANWHILE: dict[str, Callable[[str, str], list[Step]]] = {
@@ -209,7 +207,7 @@ def promoter_trials() -> Iterator[tuple[str, str]]:
 def _differences(trial: Trial) -> list[str]:
     """Compare all aliases with the last recorded move."""
     client = trial.world.client
-    history = read_history(client, trial.model)
+    history = ModelRegistry(client, trial.model).decisions.history()
     move = last_move(list(history.records))
     if move is None:
         return ["nothing was promoted"]

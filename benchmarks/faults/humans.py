@@ -32,9 +32,7 @@ from rtscv_mlops.review.answers import (
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import connect
 from rtscv_mlops.tracking.journal import OUTCOMES, Record
-from rtscv_mlops.tracking.promotion import read_history
-from rtscv_mlops.tracking.registry import find_alias, find_version, offer_version
-from rtscv_mlops.tracking.runs import open_run
+from rtscv_mlops.tracking.registry import ModelRegistry
 
 EACH = 30
 EXPIRES = 2.0
@@ -58,16 +56,16 @@ class Case:
 
     @property
     def question(self) -> str:
-        found = find_version(self.world.client, self.trial.model, self.version)
+        found = ModelRegistry(self.world.client, self.trial.model).versions.get(self.version)
         return question_id(found)
 
     def ends(self) -> list[Record]:
         """Return how the review of the version ended, once for each time that it did."""
-        records = read_history(self.world.client, self.trial.model).records
+        records = ModelRegistry(self.world.client, self.trial.model).decisions.history().records
         return [one for one in records if one.kind in OUTCOMES and one.version == self.version]
 
     def champion(self) -> str | None:
-        return find_alias(self.world.client, self.trial.model, "champion")
+        return ModelRegistry(self.world.client, self.trial.model).versions.champion()
 
     def promoted(self) -> Told:
         """Let the version be promoted, as the task after the review does."""
@@ -94,7 +92,7 @@ def race(world: World, two: Workers, act: Callable[[Case], list[str]], seed: int
     found = act(case)
     if len(case.ends()) > 1:
         found.append(f"the review ended {len(case.ends())} times")
-    return found + list(read_history(world.client, trial.model).problems)
+    return found + list(ModelRegistry(world.client, trial.model).decisions.history().problems)
 
 
 # -- what people do, in processes of their own
@@ -132,7 +130,7 @@ def answer_by_tag(file: Path, version: str, status: str, who: str) -> str:
 
 def offer_newer(address: str, model: str, newer: str) -> str:
     """Offer a newer challenger, which supersedes the one that waits."""
-    return offer_version(client_of(address), model, newer).review
+    return ModelRegistry(client_of(address), model).versions.offer(newer).review
 
 
 def move_by_hand(address: str, model: str, version: str) -> None:
@@ -194,7 +192,7 @@ def refusals(told: list[Told], codes: tuple[str, ...]) -> list[str]:
 
 def at_the_timeout(case: Case) -> list[str]:
     """An answer in the moment in which the time for it is over."""
-    created = find_version(case.world.client, case.trial.model, case.version).created
+    created = ModelRegistry(case.world.client, case.trial.model).versions.get(case.version).created
     late = created.timestamp() + EXPIRES
     rng = random.Random(case.seed)
     answered, collected = case.two.race(
@@ -284,7 +282,7 @@ def after_a_newer_one(case: Case) -> list[str]:
     found = refusals([approved], ("superseded",)) + refusals([offered], ())
     if held != ["approved" if approved.won else "superseded"]:
         found.append(f"{approved}, and the record has {held}")
-    alias = find_alias(case.world.client, model, "challenger")
+    alias = ModelRegistry(case.world.client, model).versions.aliases().get("challenger")
     if alias != newer:
         found.append(f"the alias challenger is {alias}, and {newer} awaits review")
     return found + follows(case, held == ["approved"])
@@ -310,7 +308,7 @@ def with_changed_files(case: Case) -> list[str]:
 def own_files(case: Case) -> tuple[str, Path]:
     """Offer a challenger with files of its own; return its version and one of the files."""
     client, model, key = case.world.client, case.trial.model, "b" * 64
-    run = open_run(client, model, key)
+    run = ModelRegistry(client, model).runs.open(key)
     experiment = client.get_run(run.run_id).info.experiment_id
     made = client.create_logged_model(experiment, "model", source_run_id=run.run_id)
     with TemporaryDirectory() as folder:

@@ -25,9 +25,7 @@ from rtscv_mlops.models.load import load_champion
 from rtscv_mlops.review.answers import promote_challenger, review_challenger, roll_back
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.ledger import experiment_name
-from rtscv_mlops.tracking.promotion import read_history
-from rtscv_mlops.tracking.registry import find_alias, offer_version, register_version
-from rtscv_mlops.tracking.runs import open_run
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.window import Interval
 
 MOST_TRIES = 12
@@ -145,7 +143,8 @@ def surplus(trial: Trial, tries: int) -> list[str]:
 
 
 def _recorded(client: MlflowClient, model: str, kind: str) -> int:
-    return [record.kind for record in read_history(client, model).records].count(kind)
+    records = ModelRegistry(client, model).decisions.history().records
+    return [record.kind for record in records].count(kind)
 
 
 def _stored_models(client: MlflowClient, model: str) -> int:
@@ -224,12 +223,13 @@ def lose_in_step(world: World, fault: str, review: Review, step: int, write: Wri
 
 def _problems_of(trial: Trial, review: Review) -> list[str]:
     client = trial.world.client
-    told = read_history(client, trial.model)
+    registry = ModelRegistry(client, trial.model)
+    told = registry.decisions.history()
     problems = list(told.problems)
     kinds = [record.kind for record in told.records]
     if kinds != review.recorded:
         problems.append(f"recorded are {', '.join(kinds)}")
-    if find_alias(client, trial.model, "champion") != "1":
+    if registry.versions.champion() != "1":
         problems.append("the champion is not the first version")
     return problems
 
@@ -260,11 +260,12 @@ def offer(trial: Trial) -> str:
         tags.REPORT_SHA256: "r" * 64,
     }
     key = "k" * 32
-    run = open_run(client, model, key, named)
-    version = register_version(
-        client, model, key, run.run_id, champion.model_id, named=named, description=""
+    registry = ModelRegistry(client, model)
+    run = registry.runs.open(key, named)
+    version = registry.versions.register(
+        key, run.run_id, champion.model_id, named=named, description=""
     )
-    return offer_version(client, model, version).version
+    return registry.versions.offer(version).version
 
 
 def without_us(world: World, fault: str) -> str:

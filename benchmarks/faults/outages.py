@@ -26,7 +26,7 @@ from benchmarks.faults.proxy import LossyProxy
 from benchmarks.faults.servers import MlflowServer, postgres_server, sqlite_server
 from benchmarks.faults.tally import Tally
 from benchmarks.faults.world import Trial, World, world_on
-from rtscv_mlops.tracking.registry import find_alias
+from rtscv_mlops.tracking.registry import ModelRegistry
 
 MLFLOW, STORAGE, REFUSED = 4, 5, 6
 """How a worker ends on the outcomes `mlflow`, `storage` and `mlflow_refused`."""
@@ -266,7 +266,7 @@ def meet(place: Place, outage: Outage, moment: float) -> tuple[int | None, float
     if seconds > LONGEST + (outage.seconds or 0):
         problems.append(f"the try took {seconds:.0f} s")
     if code != 0:
-        champion = find_alias(place.world.client, trial.model, "champion")
+        champion = ModelRegistry(place.world.client, trial.model).versions.champion()
         problems += [] if champion == "1" else [f"champion is {champion}"]
         problems += [] if trial.finish() == 0 else ["the next try fails as well"]
     return code, seconds, problems + trial.problems()

@@ -16,8 +16,7 @@ from benchmarks.registries import client_of, version_tags
 from rtscv_mlops.errors import ReviewError, RtscvError
 from rtscv_mlops.models.trust import model_digest
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.registry import offer_version, register_version
-from rtscv_mlops.tracking.runs import open_run
+from rtscv_mlops.tracking.registry import ModelRegistry
 
 HEAD_START = 0.03
 """Seconds until all workers know what to do."""
@@ -110,16 +109,17 @@ def add_challenger(
 ) -> str:
     """Register a challenger, with the champion's own files if no others are named; offer it."""
     client, key = client_of(trial.world.server.address), f"{number:064d}"
-    run = open_run(client, trial.model, key)
+    registry = ModelRegistry(client, trial.model)
+    run = registry.runs.open(key)
     shared = client.get_model_version(trial.model, "1").source.removeprefix("models:/")
     named = challenger_tags(trial, number, champion)
     if model_id:
         named[tags.MODEL_SHA256] = model_digest(client, f"models:/{model_id}")
-    version = register_version(
-        client, trial.model, key, run.run_id, model_id or shared, named=named, description=""
+    version = registry.versions.register(
+        key, run.run_id, model_id or shared, named=named, description=""
     )
     if offer:
-        offer_version(client, trial.model, version)
+        registry.versions.offer(version)
     return version
 
 

@@ -28,8 +28,7 @@ from benchmarks.faults.tally import Tally
 from benchmarks.faults.world import World, world_on
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ReviewError, ServiceError
-from rtscv_mlops.tracking.promotion import read_history
-from rtscv_mlops.tracking.runs import find_runs
+from rtscv_mlops.tracking.registry import ModelRegistry
 
 HOURS, QUICK_HOURS = 1.1, 0.02
 PAUSE = 30.0
@@ -119,12 +118,13 @@ def judge(file: Path, day: str, reject: bool) -> int:
 
 def outcomes(world: World, model: str, seen: list[dict[str, Any]], ended: bool) -> Tally:
     """Count the windows that did not come to their one outcome."""
-    runs = find_runs(world.client, model)
+    registry = ModelRegistry(world.client, model)
+    runs = registry.runs.find()
     states = {run.window[:8]: run.state for run in runs}
     days = [note["day"].replace("-", "") for note in seen]
     failed = [day for day in days if states.get(day) != "complete"]
     doubled = len(runs) - len(states)
-    problems = read_history(world.client, model).problems
+    problems = registry.decisions.history().problems
     again = sum(note["tries"] > 1 for note in seen)
     if not ended:
         failed.append("the process")

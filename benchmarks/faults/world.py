@@ -34,9 +34,7 @@ from rtscv_mlops.models import save
 from rtscv_mlops.models.trust import model_digest
 from rtscv_mlops.tracking.client import connect
 from rtscv_mlops.tracking.journal import MOVES
-from rtscv_mlops.tracking.promotion import read_history
-from rtscv_mlops.tracking.registry import find_alias, find_versions
-from rtscv_mlops.tracking.runs import find_runs
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.window import Interval
 
 __all__ = ["EMPTY", "NEW", "QUIET", "Trial", "World"]
@@ -154,8 +152,9 @@ class Trial:
         """Return what a user could see that is wrong while the window is not finished."""
         client = self.world.client
         found = list(_version_problems(client, self.model))
-        now = find_alias(client, self.model, "champion")
-        records = read_history(client, self.model).records
+        registry = ModelRegistry(client, self.model)
+        now = registry.versions.champion()
+        records = registry.decisions.history().records
         moves = [record.version for record in records if record.kind in MOVES]
         if now not in ("1", *moves):
             found.append(f"champion is {now}, without a decision")
@@ -169,20 +168,21 @@ def find_problems(client: MlflowClient, model: str, day: str, champion: str) -> 
     is the version expected, and is what the record of decisions says.
     """
     window = Interval.day(day).id
-    runs = find_runs(client, model, window=window)
+    registry = ModelRegistry(client, model)
+    runs = registry.runs.find(window=window)
     found = [] if len(runs) == 1 else [f"{len(runs)} runs of the window"]
     found += [f"run is {run.state or 'unfinished'}" for run in runs if run.state != "complete"]
     found += list(_version_problems(client, model))
-    history = read_history(client, model)
+    history = registry.decisions.history()
     found += history.problems
-    now = find_alias(client, model, "champion")
+    now = registry.versions.champion()
     if now != champion:
         found.append(f"champion is {now} and not {champion}")
     return found
 
 
 def _version_problems(client: MlflowClient, model: str) -> Iterator[str]:
-    versions = find_versions(client, model)
+    versions = ModelRegistry(client, model).versions.all()
     keys = [version.key for version in versions]
     if len(keys) != len(set(keys)):
         yield f"{len(keys)} versions for {len(set(keys))} keys"
@@ -225,7 +225,7 @@ def _judge(monitor: Monitor, interval: Interval) -> str | None:
     from rtscv_mlops.pipeline.run import run_window
 
     client = connect(monitor.model)
-    runs = find_runs(client, monitor.model.name, window=interval.id)
+    runs = ModelRegistry(client, monitor.model.name).runs.find(window=interval.id)
     done = [run.version for run in runs if run.state == "complete"]
     return done[0] if done else run_window(monitor, interval).version
 

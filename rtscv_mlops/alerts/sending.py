@@ -3,7 +3,7 @@
 import logging
 import time
 import uuid
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 
@@ -14,11 +14,9 @@ from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.outcomes import ReviewStatus, Verdict
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.client import MlflowClient
-from rtscv_mlops.tracking.ledger import claim
-from rtscv_mlops.tracking.record import REPORT_LINK, find_links
-from rtscv_mlops.tracking.registry import find_versions
-from rtscv_mlops.tracking.runs import RunSummary, find_runs
+from rtscv_mlops.tracking.record import find_links
+from rtscv_mlops.tracking.registry import ModelRegistry
+from rtscv_mlops.tracking.runs import RunSummary
 from rtscv_mlops.tracking.window_run import WindowRun
 
 TRIES = "alert.json"
@@ -38,19 +36,18 @@ log = logging.getLogger(__name__)
 
 def raise_alert(
     monitor: Monitor,
-    client: MlflowClient,
     run: WindowRun,
     facts: WindowFacts,
     channels: tuple[Channel, ...] = (),
 ) -> AlertDecision:
     """Tell somebody where the rule says so, once for a window."""
-    model, now = monitor.model.name, datetime.now(UTC)
+    registry, now = ModelRegistry.of(run.client, monitor.model), datetime.now(UTC)
     alerted = run.tags().get(tags.ALERTED)
     if facts.assessed and alerted and not Verdict.of(alerted).is_assessed:
         run.drop_tags(tags.OF_ALERTS)  # The window failed late, and what it holds is news.
-    runs = find_runs(client, model, monitor=monitor.name)
+    runs = registry.runs.find(monitor=monitor.name)
     history = [_past(one) for one in runs if one.run_id != run.run_id or one.alert]
-    told = _review_was_told(client, model, [one for one in runs if one.run_id != run.run_id])
+    told = _review_was_told(registry, [one for one in runs if one.run_id != run.run_id])
     decision = decide_alert(
         facts,
         [past for past in history if past is not None],
@@ -59,7 +56,7 @@ def raise_alert(
         open_review_alerted=told,
     )
     if decision.due:
-        decision = _send(monitor, client, run, facts, decision, channels)
+        decision = _send(monitor, registry, run, facts, decision, channels)
     log.info("raise_alert: %s", decision.why)
     return decision
 
@@ -73,7 +70,7 @@ def _past(run: RunSummary) -> PastWindow | None:
     )
 
 
-def _review_was_told(client: MlflowClient, model: str, others: list[RunSummary]) -> bool:
+def _review_was_told(registry: ModelRegistry, others: list[RunSummary]) -> bool:
     """Tell whether an alert of another window announced the review that is open now.
 
     A review stays the same one while newer challengers supersede older ones, until it is decided.
@@ -81,7 +78,7 @@ def _review_was_told(client: MlflowClient, model: str, others: list[RunSummary])
     announced = {run.version for run in others if run.alert and run.version}
     if not announced:
         return False
-    versions = reversed(find_versions(client, model))
+    versions = reversed(registry.versions.all())
     undecided = takewhile(lambda one: one.review in OPEN, versions)
     return any(one.version in announced for one in undecided)
 
@@ -94,23 +91,22 @@ def alert_is_owed(run: WindowRun) -> bool:
 
 def _send(
     monitor: Monitor,
-    client: MlflowClient,
+    registry: ModelRegistry,
     run: WindowRun,
     facts: WindowFacts,
     decision: AlertDecision,
     channels: tuple[Channel, ...],
 ) -> AlertDecision:
     """Send unless a rival does: the claim is per window and try, and a try may fail."""
-    model = monitor.model.name
     run.set_tags({tags.ALERT_DUE: decision.why})
     tried = run.read_json(TRIES) or []
-    if not _is_ours_to_send(client, model, run, facts.key, len(tried)):
+    if not _is_ours_to_send(registry, run, facts.key, len(tried)):
         return AlertDecision(False, "Another process has sent this alert.")
     version = run.tags().get(tags.VERSION, "")
-    links = find_links(run, model, version)
+    links = find_links(run, registry.model, version)
     if not facts.assessed:
-        links.pop(REPORT_LINK, None)  # Where nothing was judged there is none.
-    alert = make_alert(facts, decision, links, version)
+        links = replace(links, report="")  # Where nothing was judged there is none.
+    alert = make_alert(facts, decision, links.labelled(), version)
     sent = send_alert(alert, monitor.alert, channels)
     if was_delivered(sent):
         told = {tags.ALERT: datetime.now(UTC).isoformat(), tags.ALERTED: facts.verdict}
@@ -120,9 +116,7 @@ def _send(
     return AlertDecision(True, f"{decision.why} {told_by(sent)}")
 
 
-def _is_ours_to_send(
-    client: MlflowClient, model: str, run: WindowRun, key: str, tried: int
-) -> bool:
+def _is_ours_to_send(registry: ModelRegistry, run: WindowRun, key: str, tried: int) -> bool:
     """Claim a try, or wait for who holds it; one who is silent for too long is passed over.
 
     Who holds it may be a rival at work, or have been killed: an alert must not be lost with it.
@@ -130,7 +124,7 @@ def _is_ours_to_send(
     while alert_is_owed(run):
         mine = f"{datetime.now(UTC).isoformat()} {uuid.uuid4().hex}"
         # A key that came to nothing is given on to another run, whose alert is another one.
-        held = claim(client, model, f"alert.{key}.{run.run_id}.{tried}", mine)
+        held = registry.claim(f"alert.{key}.{run.run_id}.{tried}", mine)
         if held == mine:
             return alert_is_owed(run)
         _wait_for_rival(run, datetime.fromisoformat(held.split()[0]) + PATIENCE)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rtscv_mlops.facts import WindowFacts
     from rtscv_mlops.pipeline.run import Outcome
     from rtscv_mlops.tracking.promotion import History
-    from rtscv_mlops.tracking.registry import VersionSummary
+    from rtscv_mlops.tracking.versions import VersionSummary
 
 
 def console(*, stderr: bool = False) -> "Console":
@@ -86,8 +86,8 @@ def print_challengers(found: "list[VersionSummary]", monitor: Path) -> None:
 
 def print_answered(version: "VersionSummary", monitor: Path) -> None:
     """Print what is left to do where somebody answered by tag, and nobody has read it."""
-    if version.misspelt:
-        console().print(words(version.misspelt, "yellow"), soft_wrap=True)
+    if version.invalid_answer:
+        console().print(words(version.invalid_answer, "yellow"), soft_wrap=True)
     if not version.answered:
         return
     by = f" by {version.reviewer}" if version.reviewer else ""

@@ -28,8 +28,8 @@ from rtscv_mlops.models.training import (
 from rtscv_mlops.sources.read import read_reference, read_window
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import MlflowClient
-from rtscv_mlops.tracking.registry import noted
-from rtscv_mlops.tracking.runs import RunSummary, find_runs
+from rtscv_mlops.tracking.registry import ModelRegistry
+from rtscv_mlops.tracking.runs import RunSummary
 from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval, Window
 
@@ -65,14 +65,14 @@ class Baseline:
 
 
 def find_baseline(
-    monitor: Monitor, client: MlflowClient, champion: Champion, interval: Interval
+    monitor: Monitor, registry: ModelRegistry, champion: Champion, interval: Interval
 ) -> Baseline:
     """Return what the window is to be compared with."""
     wanted = monitor.baseline
     if wanted is None:
         return Baseline(None, "training data")
     if wanted.first is not None:
-        return _collected(monitor, client, champion, interval)
+        return _collected(monitor, registry, champion, interval)
     assert wanted.start is not None
     assert wanted.end is not None
     clean = Interval(wanted.start, wanted.end)
@@ -92,17 +92,16 @@ def find_baseline(
 
 
 def _collected(
-    monitor: Monitor, client: MlflowClient, champion: Champion, interval: Interval
+    monitor: Monitor, registry: ModelRegistry, champion: Champion, interval: Interval
 ) -> Baseline:
     first = wanted_windows(monitor)
-    kept = kept_runs(monitor, client, champion, interval)[:first]
+    kept = kept_runs(monitor, registry, champion, interval)[:first]
     if len(kept) < first:
         words = f"training data (baseline: {len(kept)} of {first} windows collected so far)"
         return Baseline(None, words)
     with TemporaryDirectory() as folder:
         files = [
-            WindowRun(client, run.run_id).download(ARTIFACT, Path(folder, run.run_id))
-            for run in kept
+            registry.run(run.run_id).download(ARTIFACT, Path(folder, run.run_id)) for run in kept
         ]
         rows = pd.concat([pd.read_parquet(file) for file in files], ignore_index=True)
     if len(rows) > KEPT_ROWS:
@@ -117,12 +116,12 @@ def wanted_windows(monitor: Monitor) -> int:
 
 
 def kept_runs(
-    monitor: Monitor, client: MlflowClient, champion: Champion, interval: Interval
+    monitor: Monitor, registry: ModelRegistry, champion: Champion, interval: Interval
 ) -> list[RunSummary]:
     """Return the windows before this one that were kept for the champion, oldest first."""
     return [
         run
-        for run in find_runs(client, monitor.model.name, monitor=monitor.name)
+        for run in registry.runs.find(monitor=monitor.name)
         if run.champion_version == champion.version
         and run.baseline in (QUIET, APPROVED)
         and run.window_end is not None
@@ -147,7 +146,7 @@ def disagreement(
     known: Known,
     estimator: object,
     monitor: Monitor,
-    client: MlflowClient,
+    registry: ModelRegistry,
     champion: Champion,
 ) -> tuple[str, ...]:
     """Warn where the clean period itself differs from the training data.
@@ -158,7 +157,7 @@ def disagreement(
         return ()
     name = f"{tags.BASELINE}.{sha256(baseline.words.encode()).hexdigest()[:8]}"
     find_out = partial(_compare, baseline.rows, known, estimator, monitor)
-    said = noted(client, monitor.model.name, champion.version, name, find_out)
+    said = registry.versions.tag_once(champion.version, name, find_out)
     return () if said == AGREES else (said,)
 
 

@@ -14,7 +14,7 @@ from rtscv_mlops.models.load import Champion, load_champion
 from rtscv_mlops.runtime import computing
 from rtscv_mlops.sources.peek import peek
 from rtscv_mlops.tracking.client import MlflowClient, connect, greet, is_open, server_version
-from rtscv_mlops.tracking.promotion import read_history
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.window import Column
 
 SAFE_MLFLOW = "3.17.2"
@@ -47,7 +47,7 @@ def check_monitor(monitor: Monitor) -> Iterator[Check]:
         f"version {champion.version}, {type(champion.estimator).__name__}, "
         f"{len(champion.columns)} columns ({columns})",
     )
-    problems = read_history(client, champion.name, alias=champion.alias).problems
+    problems = ModelRegistry.of(client, monitor.model).decisions.history().problems
     yield from (Check("champion", "warning", each) for each in (*champion.findings, *problems))
     yield from _training(monitor, client, champion)
     yield from _place(monitor, champion.columns)

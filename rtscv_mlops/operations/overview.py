@@ -15,12 +15,12 @@ from rtscv_mlops.errors import Code, ServiceError, WindowError
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.review.answers import Answer, find_answer, question_id
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.client import MlflowClient, make_links, open_client
-from rtscv_mlops.tracking.promotion import History, read_history
+from rtscv_mlops.tracking.promotion import History
 from rtscv_mlops.tracking.record import REPORT, VERDICT, read_facts
-from rtscv_mlops.tracking.registry import VersionSummary, challenger, find_alias, find_versions
-from rtscv_mlops.tracking.runs import RunSummary, find_runs
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.registry import ModelRegistry
+from rtscv_mlops.tracking.runs import RunSummary
+from rtscv_mlops.tracking.versions import VersionSummary
+from rtscv_mlops.tracking.window_run import RunLinks
 from rtscv_mlops.window import Interval
 
 
@@ -70,29 +70,29 @@ class WindowPage:
     question: str
     answer: Answer | None
     history: History
-    links: dict[str, str]
+    links: RunLinks
     has_report: bool
     newer_run: str
 
 
 def summarize_monitor(monitor: Monitor) -> MonitorSummary:
     """Return a monitor at a glance."""
-    client, settings = open_client(monitor.model), monitor.model
-    champion = find_alias(client, settings.name, settings.alias)
-    runs = latest_runs(find_runs(client, settings.name, monitor=monitor.name))
+    registry = ModelRegistry.open(monitor.model)
+    champion = registry.versions.champion()
+    runs = latest_runs(registry.runs.find(monitor=monitor.name))
     return MonitorSummary(
         name=monitor.name,
-        model=settings.name,
+        model=registry.model,
         champion_version=champion,
         windows=tuple(_point(run) for run in runs),
-        pending=_pending(monitor, client, {run.run_id for run in runs}),
-        problems=read_history(client, settings.name, alias=settings.alias).problems,
+        pending=_pending(monitor, registry, {run.run_id for run in runs}),
+        problems=registry.decisions.history().problems,
     )
 
 
-def _pending(monitor: Monitor, client: MlflowClient, runs: set[str]) -> VersionSummary | None:
+def _pending(monitor: Monitor, registry: ModelRegistry, runs: set[str]) -> VersionSummary | None:
     """Return the challenger that waits, if a window of this monitor made it."""
-    waiting = challenger(client, monitor.model.name)
+    waiting = registry.versions.pending()
     if waiting is None or waiting.run_id not in runs:
         return None
     return waiting if find_answer(monitor, waiting.version) is None else None
@@ -127,38 +127,36 @@ def _point(run: RunSummary) -> WindowPoint:
 
 def find_window(monitor: Monitor, interval: Interval) -> str | None:
     """Return the latest run of a window; None if nobody has looked at it yet."""
-    client, model = open_client(monitor.model), monitor.model.name
-    find_alias(client, model, monitor.model.alias)  # raises if there is no such model
-    found = find_runs(client, model, monitor=monitor.name, window=interval.id)
-    runs = latest_runs(found)
+    registry = ModelRegistry.open(monitor.model)
+    registry.versions.aliases()  # raises if there is no such model
+    runs = latest_runs(registry.runs.find(monitor=monitor.name, window=interval.id))
     return runs[-1].run_id if runs else None
 
 
 def show_window(monitor: Monitor, run_id: str) -> WindowPage:
     """Return all that is known of a window."""
-    client, settings = open_client(monitor.model), monitor.model
-    run, newer = _find_run(client, monitor, run_id)
-    held = WindowRun(client, run.run_id)
+    registry = ModelRegistry.open(monitor.model)
+    run, newer = _find_run(registry, monitor, run_id)
+    held = registry.run(run.run_id)
     files = held.list_artifacts()
-    version = _version_of(client, settings.name, run)
+    version = _version_of(registry, run)
     return WindowPage(
         run=run,
         facts=read_facts(held) if VERDICT in files else None,
         version=version,
         question=question_id(version) if version else "",
         answer=find_answer(monitor, version.version) if version and version.review else None,
-        history=read_history(client, settings.name, alias=settings.alias),
-        links=make_links(client, run.run_id, settings.name, run.version or None),
+        history=registry.decisions.history(),
+        links=held.links(registry.model, run.version or None),
         has_report=REPORT in files,
         newer_run=newer,
     )
 
 
-def _find_run(client: MlflowClient, monitor: Monitor, run_id: str) -> tuple[RunSummary, str]:
+def _find_run(registry: ModelRegistry, monitor: Monitor, run_id: str) -> tuple[RunSummary, str]:
     """Return a run of this monitor, and the run of the same window that has replaced it."""
-    model = monitor.model.name
-    find_alias(client, model, monitor.model.alias)  # raises if there is no such model
-    runs = find_runs(client, model, monitor=monitor.name)
+    registry.versions.aliases()  # raises if there is no such model
+    runs = registry.runs.find(monitor=monitor.name)
     for run in runs:
         if run.run_id == run_id:
             (latest,) = latest_runs(one for one in runs if one.window == run.window)
@@ -170,17 +168,16 @@ def _find_run(client: MlflowClient, monitor: Monitor, run_id: str) -> tuple[RunS
     )
 
 
-def _version_of(client: MlflowClient, model: str, run: RunSummary) -> VersionSummary | None:
+def _version_of(registry: ModelRegistry, run: RunSummary) -> VersionSummary | None:
     """Return the challenger that a window made; None also if somebody has deleted it."""
-    found = find_versions(client, model)
-    return next((one for one in found if one.run_id == run.run_id), None)
+    return next((one for one in registry.versions.all() if one.run_id == run.run_id), None)
 
 
 def read_report(monitor: Monitor, run_id: str) -> bytes:
     """Return the report of a run as it was sealed; one that was changed since is refused."""
-    client = open_client(monitor.model)
-    run, _ = _find_run(client, monitor, run_id)
-    held = WindowRun(client, run.run_id)
+    registry = ModelRegistry.open(monitor.model)
+    run, _ = _find_run(registry, monitor, run_id)
+    held = registry.run(run.run_id)
     sealed = held.tags().get(tags.REPORT_SHA256, "")
     with TemporaryDirectory() as folder:
         page = Path(held.download(REPORT, folder)).read_bytes()

@@ -7,10 +7,8 @@ from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.judging import reference
 from rtscv_mlops.judging.evidence import HANDED_OVER, SCORES, UNKNOWNS
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.client import connect
 from rtscv_mlops.tracking.record import CLUSTERS, PLOTS, REPORT, VERDICT, read_facts
-from rtscv_mlops.tracking.registry import aliased_versions
-from rtscv_mlops.tracking.runs import find_runs
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.window_run import WindowRun
 
 ROWS = (UNKNOWNS, SCORES, CLUSTERS, REPORT, PLOTS, HANDED_OVER)
@@ -34,14 +32,14 @@ def purge_windows(monitor: Monitor, before: datetime, *, baselines: bool = False
     Rows that serve as a baseline are still in use, and go only if asked for.
     """
     names = (*ROWS, reference.ARTIFACT) if baselines else ROWS
-    client = connect(monitor.model)
-    in_use = aliased_versions(client, monitor.model.name)
-    runs = find_runs(client, monitor.model.name, monitor=monitor.name)
+    registry = ModelRegistry.connect(monitor.model)
+    in_use = set(registry.versions.aliases().values())
+    runs = registry.runs.find(monitor=monitor.name)
     old = [run for run in runs if run.window_end is not None and run.window_end <= before]
     return [
         # Who serves, served before or may serve next is still judged by what it was fitted on.
         _purge(
-            WindowRun(client, run.run_id),
+            registry.run(run.run_id),
             run.window,
             names if run.version in in_use else (*names, FITTED_ON),
         )

@@ -17,9 +17,9 @@ from rtscv_mlops.judging.reference import find_training
 from rtscv_mlops.models.load import Champion, load_champion
 from rtscv_mlops.pipeline.stages import window_key
 from rtscv_mlops.sources.read import read_labels, read_window
-from rtscv_mlops.tracking.client import MlflowClient, connect
 from rtscv_mlops.tracking.record import is_assessed, read_facts
-from rtscv_mlops.tracking.runs import RunSummary, find_runs
+from rtscv_mlops.tracking.registry import ModelRegistry
+from rtscv_mlops.tracking.runs import RunSummary
 from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval, Window
 
@@ -50,16 +50,16 @@ class _Judged:
 
 def score_window(monitor: Monitor, interval: Interval) -> Score:
     """Join true labels to the rows that were looked at, and log how right the verdict was."""
-    client = connect(monitor.model)
-    judged = _find_judged(client, monitor, interval)
-    run, window = WindowRun(client, judged.summary.run_id), judged.window
+    registry = ModelRegistry.connect(monitor.model)
+    judged = _find_judged(registry, monitor, interval)
+    run, window = registry.run(judged.summary.run_id), judged.window
     if window.digest != read_facts(run).digest:
         raise WindowError(
             f"The rows of window {interval} changed since it was judged, so that labels cannot be "
             "joined to what was looked at. Run the window again, then score it."
         )
     truth = _true_labels(monitor, window)
-    known = set(find_training(monitor, client, judged.champion).known.labels.astype(str))
+    known = set(find_training(monitor, registry.client, judged.champion).known.labels.astype(str))
     figures = _figures(truth, known, run)
     run.log_metrics({f"true_{name}": value for name, value in figures.items()})
     return Score(
@@ -67,10 +67,10 @@ def score_window(monitor: Monitor, interval: Interval) -> Score:
     )
 
 
-def _find_judged(client: MlflowClient, monitor: Monitor, interval: Interval) -> _Judged:
+def _find_judged(registry: ModelRegistry, monitor: Monitor, interval: Interval) -> _Judged:
     """Return the run of the present settings and champion; else the latest, and say so."""
-    runs = _assessed_runs(client, monitor, interval)
-    champion = load_champion(client, monitor.model)
+    runs = _assessed_runs(registry, monitor, interval)
+    champion = load_champion(registry.client, monitor.model)
     window = _read(monitor, interval, champion)
     key = window_key(monitor, champion, window)
     for run in runs:
@@ -82,10 +82,10 @@ def _find_judged(client: MlflowClient, monitor: Monitor, interval: Interval) -> 
         f"(version {champion.version}), so its latest verdict was scored: run {latest.run_id}, "
         f"champion version {latest.champion_version}. For the other, run the window again first."
     )
-    then = _as_sampled_then(monitor, read_facts(WindowRun(client, latest.run_id)))
+    then = _as_sampled_then(monitor, read_facts(registry.run(latest.run_id)))
     if (then, latest.champion_version) != (monitor, champion.version):
         # What is new depends on what that champion was taught, and the rows on its columns.
-        champion = load_champion(client, monitor.model, latest.champion_version)
+        champion = load_champion(registry.client, monitor.model, latest.champion_version)
         window = _read(then, interval, champion)
     return _Judged(latest, champion, window, note)
 
@@ -100,8 +100,10 @@ def _as_sampled_then(monitor: Monitor, facts: WindowFacts) -> Monitor:
     return monitor.model_copy(update={"rectify": now.model_copy(update=chosen)})
 
 
-def _assessed_runs(client: MlflowClient, monitor: Monitor, interval: Interval) -> list[RunSummary]:
-    runs = find_runs(client, monitor.model.name, monitor=monitor.name, window=interval.id)
+def _assessed_runs(
+    registry: ModelRegistry, monitor: Monitor, interval: Interval
+) -> list[RunSummary]:
+    runs = registry.runs.find(monitor=monitor.name, window=interval.id)
     assessed = [run for run in runs if is_assessed(run)]
     if not assessed:
         raise NotAssessed(

@@ -11,12 +11,7 @@ from rtscv_mlops.review.question import describe
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import MlflowClient
 from rtscv_mlops.tracking.record import find_links
-from rtscv_mlops.tracking.registry import (
-    describe_version,
-    find_version,
-    offer_version,
-    register_version,
-)
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.window_run import WindowRun
 
 VERSION_TAGS = (
@@ -38,11 +33,10 @@ def register_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts) ->
     client = run.client
     _check_champion(monitor, client, facts.champion_version)
     model, known = monitor.model.name, run.tags()
+    versions = ModelRegistry.of(client, monitor.model).versions
     named = {name: known[name] for name in VERSION_TAGS if name in known}
     check = run.check_attempt
-    version = register_version(
-        client,
-        model,
+    version = versions.register(
         facts.key,
         run.run_id,
         known[tags.MODEL_ID],
@@ -51,15 +45,13 @@ def register_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts) ->
         check=check,
     )
     # The version may be of an earlier try or of a rival, who saved the same model as other files.
-    sealed = find_version(client, model, version).model_sha256
+    sealed = versions.get(version).model_sha256
     run.set_tags({tags.MODEL_SHA256: sealed})
     verify_version(client, f"models:/{model}/{version}", digest=sealed)
-    links = find_links(run, model, version)
+    links = find_links(run, model, version).labelled()
     check()
-    describe_version(client, model, version, describe(facts, links, version))
-    offer_version(
-        client, model, version, alias=monitor.model.alias, blocked=facts.blocked, check=check
-    )
+    versions.describe(version, describe(facts, links, version))
+    versions.offer(version, blocked=facts.blocked, check=check)
     log.info("register_challenger: version %s of %s", version, model)
     return version
 

@@ -16,7 +16,6 @@ from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.pipeline.registration import register_challenger
 from rtscv_mlops.pipeline.stages import Taken, rectify_window, take_window, write_report
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.client import connect
 from rtscv_mlops.tracking.ledger import single_attempt
 from rtscv_mlops.tracking.record import (
     add_finding,
@@ -26,7 +25,7 @@ from rtscv_mlops.tracking.record import (
     read_facts,
     write_facts,
 )
-from rtscv_mlops.tracking.runs import find_runs
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval
 
@@ -37,10 +36,10 @@ def record_unassessed(
     monitor: Monitor, interval: Interval, error: RtscvError
 ) -> tuple[WindowRun, WindowFacts]:
     """Write down that a window could not even be taken, and why."""
-    client = connect(monitor.model)
+    registry = ModelRegistry.connect(monitor.model)
     key = sha256(f"{monitor.name} {monitor.model.name} {interval.id}".encode()).hexdigest()[:32]
     facts = first_facts(monitor, interval, key)
-    run = open_window_run(client, monitor, interval, facts)
+    run = open_window_run(registry, monitor, interval, facts)
     return run, write_unassessed(run, facts, error)
 
 
@@ -66,8 +65,8 @@ def record_failure(monitor: Monitor, interval: Interval, error: ServiceError) ->
     needs no run beside it that says no more than that somebody looked again in vain.
     """
     with suppress(ServiceError), single_attempt():
-        client, model = connect(monitor.model), monitor.model.name
-        runs = find_runs(client, model, monitor=monitor.name, window=interval.id)
+        registry = ModelRegistry.connect(monitor.model)
+        runs = registry.runs.find(monitor=monitor.name, window=interval.id)
         if not any(is_assessed(run) for run in runs):
             record_unassessed(monitor, interval, error)
 
@@ -143,13 +142,13 @@ def run_window(monitor: Monitor, interval: Interval, tell: Tell = _nobody) -> Ou
 def _finish(taken: Taken, tell: Tell) -> Outcome:
     facts, version = _judge(taken, tell)
     tell("raise_alert")
-    alert = raise_alert(taken.monitor, taken.client, taken.run, facts)
+    alert = raise_alert(taken.monitor, taken.run, facts)
     taken.run.finish()
     return Outcome(facts, taken.run.run_id, version, alert.why)
 
 
 def _alerted(monitor: Monitor, run: WindowRun, facts: WindowFacts) -> Outcome:
-    alert = raise_alert(monitor, run.client, run, facts)
+    alert = raise_alert(monitor, run, facts)
     return Outcome(facts, run.run_id, None, alert.why)
 
 
@@ -195,5 +194,5 @@ def _read_back(taken: Taken) -> Outcome:
     log.info("run_window: %s was finished before", taken.window.interval)
     alert = "Finished before."
     if alert_is_owed(run):
-        alert = raise_alert(taken.monitor, taken.client, run.take_over(), facts).why
+        alert = raise_alert(taken.monitor, run.take_over(), facts).why
     return Outcome(facts, run.run_id, run.tags().get(tags.VERSION), alert, repeated=True)

@@ -39,17 +39,14 @@ from rtscv_mlops.sources.profile import Profile
 from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.text import counted
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.client import MlflowClient, connect, make_links
-from rtscv_mlops.tracking.promotion import read_history
 from rtscv_mlops.tracking.record import (
     PLOTS,
     REPORT,
-    REPORT_LINK,
     first_facts,
     open_window_run,
     write_facts,
 )
-from rtscv_mlops.tracking.runs import find_runs
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval, Window
 
@@ -75,7 +72,7 @@ class Taken:
     """
 
     monitor: Monitor
-    client: MlflowClient
+    registry: ModelRegistry
     champion: Champion
     training: Training
     null: Baseline
@@ -87,16 +84,16 @@ class Taken:
 
 def take_window(monitor: Monitor, interval: Interval, progress: Progress | None = None) -> Taken:
     """Read a sample of the window, and open the run that everything about it is written to."""
-    client = connect(monitor.model)
+    registry = ModelRegistry.connect(monitor.model)
     if not interval.is_over:
         raise NotAssessed(
             Code.WINDOW_OPEN,
             f"The window {interval} is not over yet. "
             f"Run it after {interval.end:%Y-%m-%d %H:%M} UTC.",
         )
-    champion = load_champion(client, monitor.model)
-    training = find_training(monitor, client, champion)
-    null = find_baseline(monitor, client, champion, interval)
+    champion = load_champion(registry.client, monitor.model)
+    training = find_training(monitor, registry.client, champion)
+    null = find_baseline(monitor, registry, champion, interval)
     known = training.known.features if null.rows is None else null.rows
     profile = Profile.on(known, champion.columns)
     settings = monitor.rectify
@@ -126,9 +123,9 @@ def take_window(monitor: Monitor, interval: Interval, progress: Progress | None 
             "digest": window.digest,
         }
     )
-    run = open_window_run(client, monitor, interval, facts)
+    run = open_window_run(registry, monitor, interval, facts)
     log.info("take_window: %s rows in %s, %s looked at", window.rows, interval, len(window.sample))
-    return Taken(monitor, client, champion, training, null, window, profile, run, facts)
+    return Taken(monitor, registry, champion, training, null, window, profile, run, facts)
 
 
 def window_key(monitor: Monitor, champion: Champion, window: Window) -> str:
@@ -157,10 +154,10 @@ def rectify_window(taken: Taken) -> Rectification:
         done = rectify(
             taken.facts, monitor, taken.window, champion.estimator, estimator, training, null
         )
-        disagrees = disagreement(null, training.known, estimator, monitor, taken.client, champion)
+        disagrees = disagreement(null, training.known, estimator, monitor, taken.registry, champion)
     findings = (
         *champion.findings,
-        *read_history(taken.client, monitor.model.name, alias=monitor.model.alias).problems,
+        *taken.registry.decisions.history().problems,
         *changed,
         *engine.findings,
         *disagrees,
@@ -174,7 +171,7 @@ def rectify_window(taken: Taken) -> Rectification:
         example = training.known.features.head(5)
         run.check_attempt()
         saved = save_rectified(
-            taken.client, run.run_id, done.challenger, champion, example, run.check_attempt
+            taken.registry.client, run.run_id, done.challenger, champion, example, run.check_attempt
         )
         run.set_tags({tags.MODEL_ID: saved.model_id, tags.MODEL_SHA256: saved.digest})
         done = _keep_fitted_on(taken, training, done)
@@ -201,7 +198,7 @@ def _keep_fitted_on(taken: Taken, training: Training, done: Rectification) -> Re
     labels = [*known.labels.tolist(), *[done.model.unknown_label_] * len(unknowns)]
     rows = pd.concat([known.features, unknowns[known.features.columns]], ignore_index=True)
     run = taken.run
-    log_fitted_on(taken.client, run.run_id, rows, labels, run.check_attempt)
+    log_fitted_on(taken.registry.client, run.run_id, rows, labels, run.check_attempt)
     return done
 
 
@@ -210,7 +207,7 @@ def _keep_for_baseline(taken: Taken, facts: WindowFacts) -> None:
     wanted = reference.wanted_windows(taken.monitor)
     if not wanted or not Verdict.of(facts.verdict).is_quiet:
         return
-    kept = reference.kept_runs(taken.monitor, taken.client, taken.champion, taken.window.interval)
+    kept = reference.kept_runs(taken.monitor, taken.registry, taken.champion, taken.window.interval)
     if len(kept) < wanted:
         seed = taken.monitor.rectify.seed
         reference.keep_for_baseline(taken.run, taken.window, reference.QUIET, seed)
@@ -249,7 +246,7 @@ def _log_inputs(taken: Taken) -> None:
 
 def _usual_rows(taken: Taken) -> list[int]:
     """Return the sizes of the windows before this one."""
-    runs = find_runs(taken.client, taken.monitor.model.name, monitor=taken.monitor.name)
+    runs = taken.registry.runs.find(monitor=taken.monitor.name)
     return [
         int(run.metrics["window_rows"])
         for run in runs
@@ -274,8 +271,8 @@ def write_report(
     facts = facts.model_copy(update={"drift": drift})
     write_facts(run, facts)
     with TemporaryDirectory() as folder:
-        page, links = Path(folder, REPORT), make_links(run.client, run.run_id)
-        links.pop(REPORT_LINK, None)  # The page need not lead to itself.
+        page = Path(folder, REPORT)
+        links = replace(run.links(), report="").labelled()  # The page need not lead to itself.
         digest = write_page(facts, evidence, monitor.drift, page, links=links)
         run.write_file(page)
         for plot in draw_plots(facts, evidence, Path(folder)):

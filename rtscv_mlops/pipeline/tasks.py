@@ -20,9 +20,9 @@ from rtscv_mlops.pipeline import registration
 from rtscv_mlops.pipeline.run import as_failure, record_failure, record_unassessed, write_unassessed
 from rtscv_mlops.review.question import one_line
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.client import connect
 from rtscv_mlops.tracking.ledger import single_attempt
 from rtscv_mlops.tracking.record import add_finding, read_facts
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval
 
@@ -135,7 +135,7 @@ def raise_alert(monitor: Monitor, run_id: str, channels: tuple[Channel, ...] = (
         return "Finished before."
     run = run.take_over()
     facts = _settled_facts(run)
-    decision = sending.raise_alert(monitor, run.client, run, facts, channels)
+    decision = sending.raise_alert(monitor, run, facts, channels)
     if facts.assessed:
         run.finish()
     return decision.why
@@ -150,4 +150,4 @@ def _settled_facts(run: WindowRun) -> WindowFacts:
 
 
 def _run(monitor: Monitor, run_id: str) -> WindowRun:
-    return WindowRun(connect(monitor.model), run_id)
+    return ModelRegistry.connect(monitor.model).run(run_id)

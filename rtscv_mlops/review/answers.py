@@ -13,29 +13,10 @@ from rtscv_mlops.models.trust import model_digest
 from rtscv_mlops.outcomes import ReviewStatus
 from rtscv_mlops.review.question import ask
 from rtscv_mlops.text import plain
-from rtscv_mlops.tracking.client import MlflowClient, connect, open_client
-from rtscv_mlops.tracking.promotion import (
-    History,
-    promote,
-    read_history,
-    record_decision,
-    rolled_back_version,
-)
-from rtscv_mlops.tracking.promotion import roll_back as registry_roll_back
-from rtscv_mlops.tracking.promotion import undo_roll_back as registry_undo_roll_back
+from rtscv_mlops.tracking.promotion import History
 from rtscv_mlops.tracking.record import find_links, is_assessed, read_facts
-from rtscv_mlops.tracking.registry import (
-    VersionSummary,
-    challenger,
-    expire_review,
-    find_alias,
-    find_version,
-    find_versions,
-    outdate_review,
-    read_description,
-)
-from rtscv_mlops.tracking.runs import find_runs
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.registry import ModelRegistry
+from rtscv_mlops.tracking.versions import VersionSummary
 from rtscv_mlops.window import Interval
 
 OURSELVES = "rtscv-mlops"
@@ -56,17 +37,16 @@ class Question:
 
 def list_challengers(monitor: Monitor) -> list[VersionSummary]:
     """Return all challengers of a model, the latest first."""
-    client = connect(monitor.model)
-    found = find_versions(client, monitor.model.name)
+    found = ModelRegistry.connect(monitor.model).versions.all()
     return sorted(found, key=lambda version: -int(version.version))
 
 
 def show_challenger(monitor: Monitor, version: str | None = None) -> Question:
     """Return what a reviewer has to see of one version, or of the one that waits."""
-    client = connect(monitor.model)
+    registry = ModelRegistry.connect(monitor.model)
     summary = _pick(list_challengers(monitor), monitor, version)
-    facts = read_facts(WindowRun(client, summary.run_id))
-    text = read_description(client, monitor.model.name, summary.version)
+    facts = read_facts(registry.run(summary.run_id))
+    text = registry.versions.description(summary.version)
     return Question(summary, facts, text)
 
 
@@ -100,21 +80,19 @@ def review_challenger(
     `question` is the `question_id` of what the person was shown; without it, the version as it is
     now counts as seen.
     """
-    client, model, alias = connect(monitor.model), monitor.model.name, monitor.model.alias
+    registry = ModelRegistry.connect(monitor.model)
     seen = _pick(list_challengers(monitor), monitor, version)
-    _check_age(monitor, client, seen)
+    _check_age(monitor, registry, seen)
     if approve:
-        _check_files(client, model, seen)
+        _check_files(registry, seen)
     if question is not None and question != question_id(seen):
         raise ReviewError(
-            f"Version {seen.version} of {model!r} is not what was reviewed: the answer is to "
-            f"{question!r}, and the question is {question_id(seen)!r} now. Nothing was changed. "
-            "Review it again.",
+            f"Version {seen.version} of {registry.model!r} is not what was reviewed: the answer "
+            f"is to {question!r}, and the question is {question_id(seen)!r} now. Nothing was "
+            "changed. Review it again.",
             code=Code.STALE,
         )
-    record_decision(
-        client,
-        model,
+    registry.decisions.record(
         seen.version,
         approve,
         reviewer,
@@ -122,9 +100,8 @@ def review_challenger(
         seen_champion=seen.champion_version,
         seen_report=seen.report_sha256,
         seen_model=seen.model_sha256,
-        alias=alias,
     )
-    decided = find_version(client, model, seen.version)
+    decided = registry.versions.get(seen.version)
     log.info("review_challenger: version %s is %s by %s", decided.version, decided.review, reviewer)
     return decided
 
@@ -137,15 +114,15 @@ def question_id(version: VersionSummary) -> str:
 
 def promote_challenger(monitor: Monitor, version: str) -> VersionSummary:
     """Make an approved version the champion; done again it changes nothing."""
-    client, settings = connect(monitor.model), monitor.model
-    approved = find_version(client, settings.name, version)
-    serves = find_alias(client, settings.name, settings.alias) == approved.version
+    registry = ModelRegistry.connect(monitor.model)
+    approved = registry.versions.get(version)
+    serves = registry.versions.champion() == approved.version
     if approved.review == ReviewStatus.APPROVED and not serves:
         # Also here: days may lie between an approval and this, and the files decide what serves.
-        _check_files(client, settings.name, approved)
-    promote(client, settings.name, version, alias=settings.alias)
-    log.info("promote_challenger: version %s of %s is the champion", version, settings.name)
-    return find_version(client, settings.name, version)
+        _check_files(registry, approved)
+    registry.decisions.promote(version)
+    log.info("promote_challenger: version %s of %s is the champion", version, registry.model)
+    return registry.versions.get(version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +136,11 @@ class Asked:
 
 def ask_reviewer(monitor: Monitor, version: str) -> Asked:
     """Return the question about a version that waits for review."""
-    client, model = connect(monitor.model), monitor.model.name
+    registry = ModelRegistry.connect(monitor.model)
     asked = _pick(list_challengers(monitor), monitor, version)
-    run = WindowRun(client, asked.run_id)
-    facts, links = read_facts(run), find_links(run, model, asked.version)
-    subject = f"May version {asked.version} of {plain(model, 100)} serve?"
+    run = registry.run(asked.run_id)
+    facts, links = read_facts(run), find_links(run, registry.model, asked.version).labelled()
+    subject = f"May version {asked.version} of {plain(registry.model, 100)} serve?"
     return Asked(question_id(asked), subject, ask(facts, links, question_id(asked)))
 
 
@@ -191,13 +168,13 @@ def find_answer(monitor: Monitor, version: str, tell: Tell = ignore) -> Answer |
     None means that it still waits. Nothing is written. `tell` gets to know of an answer that
     cannot be understood.
     """
-    client, settings = open_client(monitor.model), monitor.model
-    asked = find_version(client, settings.name, version)
+    versions = ModelRegistry.open(monitor.model).versions
+    asked = versions.get(version)
     if asked.review != ReviewStatus.PENDING:
         superseded = asked.review == ReviewStatus.SUPERSEDED
         why = f"By version {asked.reason}." if superseded else asked.reason
         return Answer(asked.review, asked.reviewer, why)
-    champion = find_alias(client, settings.name, settings.alias)
+    champion = versions.champion()
     if champion != asked.champion_version:
         now = f"version {champion}" if champion else "not set"
         why = f"The champion is {now}; it was version {asked.champion_version} when this was asked."
@@ -206,14 +183,14 @@ def find_answer(monitor: Monitor, version: str, tell: Tell = ignore) -> Answer |
         return Answer(asked.answered, asked.reviewer or SOMEBODY, asked.reason, recorded=False)
     if _is_late(monitor, asked):
         return Answer(ReviewStatus.EXPIRED, OURSELVES, _late(monitor), recorded=False)
-    if asked.misspelt:
-        tell(asked.misspelt)
+    if asked.invalid_answer:
+        tell(asked.invalid_answer)
     return None
 
 
 def collect_answer(monitor: Monitor, version: str, tell: Tell = ignore) -> Answer | None:
     """Record what `find_answer` finds, after the same checks as for any decision."""
-    client, model = connect(monitor.model), monitor.model.name
+    registry = ModelRegistry.connect(monitor.model)
     found = find_answer(monitor, version, tell)
     if found is None or found.recorded:
         return found
@@ -223,8 +200,8 @@ def collect_answer(monitor: Monitor, version: str, tell: Tell = ignore) -> Answe
             monitor, version, approve=approve, reviewer=found.who, reason=found.reason
         )
         return Answer(decided.review, decided.reviewer, decided.reason)
-    close = expire_review if found.status == ReviewStatus.EXPIRED else outdate_review
-    record = close(client, model, version, found.reason)
+    status = ReviewStatus(found.status)
+    record = registry.versions.close_review(version, status, found.reason)
     return Answer(record.kind, record.who, record.reason)
 
 
@@ -234,7 +211,7 @@ def carry_out_answer(monitor: Monitor, tell: Tell = ignore) -> tuple[str, Answer
     None means that nothing waits, or that nobody has answered. It is what a waiting Airflow run
     does by itself, for those who have none.
     """
-    waiting = challenger(connect(monitor.model), monitor.model.name)
+    waiting = ModelRegistry.connect(monitor.model).versions.pending()
     answer = collect_answer(monitor, waiting.version, tell) if waiting else None
     if waiting is None or answer is None:
         return None
@@ -243,10 +220,10 @@ def carry_out_answer(monitor: Monitor, tell: Tell = ignore) -> tuple[str, Answer
     return waiting.version, answer
 
 
-def _check_age(monitor: Monitor, client: MlflowClient, seen: VersionSummary) -> None:
+def _check_age(monitor: Monitor, registry: ModelRegistry, seen: VersionSummary) -> None:
     """Close a review that nobody answered in time: silence means no."""
     if seen.review == ReviewStatus.PENDING and _is_late(monitor, seen):
-        expire_review(client, monitor.model.name, seen.version, _late(monitor))
+        registry.versions.close_review(seen.version, ReviewStatus.EXPIRED, _late(monitor))
 
 
 def _is_late(monitor: Monitor, asked: VersionSummary) -> bool:
@@ -257,39 +234,36 @@ def _late(monitor: Monitor) -> str:
     return f"Nobody answered within {monitor.review.expires}."
 
 
-def _check_files(client: MlflowClient, model: str, seen: VersionSummary) -> None:
+def _check_files(registry: ModelRegistry, seen: VersionSummary) -> None:
     """Refuse to promote files other than those that were compared and reviewed."""
-    now = model_digest(client, f"models:/{model}/{seen.version}")
+    now = model_digest(registry.client, f"models:/{registry.model}/{seen.version}")
     if now != seen.model_sha256:
         raise ReviewError(
-            f"The files of version {seen.version} of {model!r} have the digest {now[:12]}, not "
-            f"{seen.model_sha256[:12]} as when they were offered: somebody changed them. Do not "
-            "use this version; run its window again.",
+            f"The files of version {seen.version} of {registry.model!r} have the digest "
+            f"{now[:12]}, not {seen.model_sha256[:12]} as when they were offered: somebody changed "
+            "them. Do not use this version; run its window again.",
             code=Code.DIGEST_MISMATCH,
         )
 
 
 def undo_roll_back(monitor: Monitor, reviewer: str, reason: str) -> str:
     """Let the version serve again that the last rollback took back; return it."""
-    client, settings = connect(monitor.model), monitor.model
-    taken = rolled_back_version(client, settings.name)
+    registry = ModelRegistry.connect(monitor.model)
+    taken = registry.decisions.rolled_back_version()
     for one in list_challengers(monitor):
         if one.version == taken:
-            _check_files(client, settings.name, one)
-    moved = registry_undo_roll_back(client, settings.name, reviewer, reason, alias=settings.alias)
-    return moved.version
+            _check_files(registry, one)
+    return registry.decisions.undo_roll_back(reviewer, reason).version
 
 
 def roll_back(monitor: Monitor, reviewer: str, reason: str) -> str:
     """Restore the champion before the present one; return its version."""
-    client, settings = connect(monitor.model), monitor.model
-    return registry_roll_back(client, settings.name, reviewer, reason, alias=settings.alias).version
+    return ModelRegistry.connect(monitor.model).decisions.roll_back(reviewer, reason).version
 
 
 def verify_audit(monitor: Monitor) -> History:
     """Return every decision and move of a model, and what is wrong with the record of them."""
-    client, settings = connect(monitor.model), monitor.model
-    return read_history(client, settings.name, alias=settings.alias)
+    return ModelRegistry.connect(monitor.model).decisions.history()
 
 
 def approve_as_baseline(monitor: Monitor, interval: Interval) -> str:
@@ -297,9 +271,9 @@ def approve_as_baseline(monitor: Monitor, interval: Interval) -> str:
     from rtscv_mlops.judging import reference  # Other answers need not load what looks at rows.
     from rtscv_mlops.sources.read import read_window
 
-    client = connect(monitor.model)
-    champion = load_champion(client, monitor.model)
-    runs = find_runs(client, monitor.model.name, monitor=monitor.name, window=interval.id)
+    registry = ModelRegistry.connect(monitor.model)
+    champion = load_champion(registry.client, monitor.model)
+    runs = registry.runs.find(monitor=monitor.name, window=interval.id)
     judged = [run for run in runs if run.champion_version == champion.version and is_assessed(run)]
     if not judged:
         raise NotAssessed(
@@ -314,6 +288,6 @@ def approve_as_baseline(monitor: Monitor, interval: Interval) -> str:
         max_rows=reference.KEPT_ROWS,
         seed=monitor.rectify.seed,
     )
-    run = WindowRun(client, judged[-1].run_id)
+    run = registry.run(judged[-1].run_id)
     reference.keep_for_baseline(run, window, reference.APPROVED, monitor.rectify.seed)
     return run.run_id

@@ -1,18 +1,17 @@
-"""The way to MLflow: where it is, and what its failures mean.
-
-Knows addresses and error codes; knows nothing of runs or models.
-"""
+"""The connection to MLflow: its address, and what its errors mean."""
 
 import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from urllib.parse import quote, urlsplit
+from typing import ParamSpec, TypeVar
+from urllib.parse import urlsplit
 
 import mlflow
 import requests
 from mlflow.exceptions import MlflowException
+from mlflow.store.entities import PagedList
 from mlflow.tracking import MlflowClient as MlflowClient
 
 from rtscv_mlops.config.monitor import ModelSettings
@@ -20,44 +19,47 @@ from rtscv_mlops.errors import Code, ConfigError, ServiceError
 from rtscv_mlops.text import redact
 
 REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED")
-MANNERS = {
-    # MLflow would try for minutes, and a task that hangs looks like one that works.
+CLIENT_DEFAULTS = {
+    # MLflow would retry for minutes, and a task that hangs looks like one that works.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
-    # Standard output belongs to whoever asked for JSON.
+    # Commands with --json print nothing but JSON to standard output.
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
-"""How MLflow behaves in our processes, unless somebody decided otherwise."""
+"""Environment variables of MLflow's client, where the user has not set them."""
 ABSENT = ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND")
-NO_JSON = "not in a valid JSON format"
-TOO_MANY = re.compile(r"too many (\d+) error responses")
-ASKED = re.compile(r"API request to (\S+) failed")
-FILES = "/mlflow-artifacts/"
+NOT_JSON = "not in a valid JSON format"
+ERROR_STATUS = re.compile(r"too many (\d+) error responses")
+REQUEST_URL = re.compile(r"API request to (\S+) failed")
+ARTIFACTS_ROUTE = "/mlflow-artifacts/"
 VERSION = re.compile(r"\d+(\.\d+)+\w*")
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 Check = Callable[[], None]
-"""What is asked before a write, and raises where that must not be."""
+"""Called before a write; raises if the write is no longer allowed."""
 
 
 def unchecked() -> None:
-    """Let everything be written."""
+    """Allow every write."""
 
 
 def tracking_uri(settings: ModelSettings) -> str:
-    """Return where MLflow is: from the monitor, else from the environment."""
+    """Return MLflow's address from the monitor, else from the environment."""
     name = settings.tracking_uri_env or "MLFLOW_TRACKING_URI"
     uri = settings.tracking_uri or os.environ.get(name)
     if not uri:
         raise ConfigError(
-            f"No MLflow server is named: the environment variable {name} is not set. "
+            f"No MLflow server is configured: the environment variable {name} is not set. "
             "Set it, or write model.tracking_uri in the monitor."
         )
     return uri
 
 
 def connect(settings: ModelSettings) -> MlflowClient:
-    """Return a client; MLflow's fluent functions speak to the same server from now on."""
+    """Return a client, and point MLflow's fluent functions at the same server."""
     client = open_client(settings)
     mlflow.set_tracking_uri(client.tracking_uri)
     mlflow.set_registry_uri(client.tracking_uri)
@@ -65,58 +67,67 @@ def connect(settings: ModelSettings) -> MlflowClient:
 
 
 def open_client(settings: ModelSettings) -> MlflowClient:
-    """Return a client to read with, where threads of one process speak to several servers."""
+    """Return a client and leave global state alone, for threads that read several servers."""
     uri = tracking_uri(settings)
-    for name, value in MANNERS.items():
+    for name, value in CLIENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     return MlflowClient(uri, uri)
 
 
 @contextmanager
 def asking(what: str) -> Iterator[None]:
-    """Turn MLflow's failures into ours; `what` completes "MLflow could not ..."."""
+    """Turn MLflow's errors into ours; `what` completes "MLflow could not ..."."""
     try:
         yield
     except (MlflowException, requests.RequestException) as error:
-        raise _in_our_words(what, error) from error
+        raise _service_error(what, error) from error
 
 
-def _in_our_words(what: str, error: Exception) -> ServiceError:
-    failure = _failure_on_the_way(error)
-    if _is_refusal(error, failure):
+def _service_error(what: str, error: Exception) -> ServiceError:
+    failure = _request_failure(error)
+    status = _status(failure) if failure is not None else ""
+    if isinstance(error, MlflowException):
+        refusal = str(error.error_code) if error.error_code in REFUSED else ""
+    else:
+        refusal = "the login was refused" if status in ("401", "403") else ""
+    if refusal:
         return ServiceError(
-            f"MLflow refused to {what}: {_refusal(error)}. Check the user and the rights "
+            f"MLflow refused to {what}: {refusal}. Check the user and the permissions "
             "behind MLFLOW_TRACKING_USERNAME or MLFLOW_TRACKING_TOKEN.",
             code=Code.MLFLOW_REFUSED,
         )
-    if NO_JSON in str(error):
+    if NOT_JSON in str(error):
         return ServiceError(
             f"MLflow could not {what}: its address answered with a page where JSON was "
             "expected, such as that of a login or a proxy. Check the address and the login.",
             code=Code.MLFLOW,
         )
-    address = _address(error, failure)
+    if failure is not None and failure.request is not None:
+        address = str(failure.request.url)
+    else:
+        # The request of a truncated answer is known only from MLflow's message.
+        named = REQUEST_URL.search(str(error))
+        address = named.group(1) if named else ""
     if failure is None or not address:
         return ServiceError(f"MLflow could not {what}: {redact(error)}", code=Code.MLFLOW)
-    place = urlsplit(address)
-    status = _status(failure)
-    if status and FILES in place.path:
+    url = urlsplit(address)
+    if status and ARTIFACTS_ROUTE in url.path:
         return ServiceError(
             f"MLflow's artifact store could not {what}: the server answered {status}. Check the "
-            "store's space and rights; the server's log says more.",
+            "store's space and permissions; the server's log says more.",
             code=Code.STORAGE,
         )
-    where = f"{place.hostname}:{place.port}" if place.port else place.hostname
-    why = f"answered {status} whenever it was asked" if status else _silence(failure)
+    host = f"{url.hostname}:{url.port}" if url.port else url.hostname
+    why = f"answered {status} to every try" if status else _why_silent(failure)
     return ServiceError(
-        f"MLflow could not {what}: the server at {where} {why}. See that it runs and that the "
+        f"MLflow could not {what}: the server at {host} {why}. Check that it runs and that the "
         "address is right, then try again.",
         code=Code.MLFLOW,
     )
 
 
-def _failure_on_the_way(error: BaseException | None) -> requests.RequestException | None:
-    """Return what went wrong below MLflow's client, which says it in the middle of addresses."""
+def _request_failure(error: BaseException | None) -> requests.RequestException | None:
+    """Return the failed request behind an error of MLflow, whose message hides it in addresses."""
     while error is not None:
         if isinstance(error, requests.RequestException):
             return error
@@ -124,79 +135,81 @@ def _failure_on_the_way(error: BaseException | None) -> requests.RequestExceptio
     return None
 
 
-def _address(error: Exception, failure: requests.RequestException | None) -> str:
-    """Return the address that was asked; of half an answer only MLflow's words tell it."""
-    if failure is not None and failure.request is not None:
-        return str(failure.request.url)
-    named = ASKED.search(str(error))
-    return named.group(1) if named else ""
-
-
-def _is_refusal(error: Exception, failure: requests.RequestException | None) -> bool:
-    if isinstance(error, MlflowException):
-        return error.error_code in REFUSED
-    return failure is not None and _status(failure) in ("401", "403")
-
-
-def _refusal(error: Exception) -> str:
-    return str(error.error_code) if isinstance(error, MlflowException) else "the login was refused"
-
-
 def _status(failure: requests.RequestException) -> str:
-    """Return the HTTP status that a server answered with; nothing if it did not answer."""
+    """Return the HTTP status of the server's answer; empty if it did not answer."""
     if failure.response is not None:
         return str(failure.response.status_code)
-    found = TOO_MANY.search(str(failure))
-    return found.group(1) if found else ""
+    status = ERROR_STATUS.search(str(failure))
+    return status.group(1) if status else ""
 
 
-def _silence(failure: requests.RequestException) -> str:
-    """Say why there was no answer."""
+def _why_silent(failure: requests.RequestException) -> str:
+    """Return why there was no answer, after "the server"."""
     if isinstance(failure, requests.exceptions.SSLError):
-        return f"does not speak TLS as it should (SSL): {_innermost(failure)}"
+        return f"does not speak TLS as it should (SSL): {_first_cause(failure)}"
     if isinstance(failure, requests.Timeout) or "timed out" in str(failure):
         seconds = os.environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT", "some")
         return f"does not answer: it timed out after {seconds} seconds each time"
-    return f"does not answer: {_innermost(failure)}"
+    return f"does not answer: {_first_cause(failure)}"
 
 
-def _innermost(failure: BaseException) -> str:
-    """Return the words of the operating system, or of whatever else was the first to fail."""
-    while (inner := _cause(failure)) is not None:
-        failure = inner
-    words = failure.strerror if isinstance(failure, OSError) else None
-    return redact(words or failure).rstrip(".").lower()
-
-
-def _cause(failure: BaseException) -> BaseException | None:
-    told = (getattr(failure, "reason", None), *failure.args, failure.__cause__)
-    return next((each for each in told if isinstance(each, BaseException)), None)
+def _first_cause(failure: BaseException) -> str:
+    """Return the message of the first error of a chain, often the operating system's."""
+    while True:
+        causes = (getattr(failure, "reason", None), *failure.args, failure.__cause__)
+        cause = next((each for each in causes if isinstance(each, BaseException)), None)
+        if cause is None:
+            break
+        failure = cause
+    message = failure.strerror if isinstance(failure, OSError) else None
+    return redact(message or failure).rstrip(".").lower()
 
 
 def is_absent(error: MlflowException) -> bool:
-    """Tell whether MLflow says that a thing does not exist."""
+    """Return whether MLflow says that something does not exist."""
     return error.error_code in ABSENT
 
 
+def get_or_none(get: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    """Return what a read of MLflow returns; None if MLflow says that it does not exist."""
+    try:
+        return get(*args, **kwargs)
+    except MlflowException as error:
+        if not is_absent(error):
+            raise
+        return None
+
+
+def read_pages(search: Callable[[str | None], PagedList[T]]) -> Iterator[T]:
+    """Yield the results of all pages of a search, which takes the token of a page."""
+    token: str | None = None
+    while True:
+        page = search(token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
 def make_experiment(client: MlflowClient, name: str, artifacts: str) -> None:
-    """Make an experiment whose artifacts go to a place of choice, unless it exists."""
-    with asking(f"make the experiment {name!r}"):
+    """Create an experiment that stores its artifacts at this address, unless it exists."""
+    with asking(f"create the experiment {name!r}"):
         if client.get_experiment_by_name(name) is None:
             client.create_experiment(name, artifact_location=artifacts)
 
 
 def greet(client: MlflowClient) -> str:
-    """Return which MLflow answers, in words, or raise that none does."""
+    """Return a phrase on which MLflow answers; raise if none does."""
     with asking("answer"):
         client.search_experiments(max_results=1)
-    place = urlsplit(client.tracking_uri)
-    where = place.hostname if _is_served(client) else f"{place.scheme} database"
-    return f"MLflow {mlflow.__version__} client, {where} answers"
+    url = urlsplit(client.tracking_uri)
+    server = url.hostname if has_server(client) else f"{url.scheme} database"
+    return f"MLflow {mlflow.__version__} client, {server} answers"
 
 
 def is_open(client: MlflowClient) -> bool:
-    """Tell whether a server answers somebody who shows no credentials."""
-    if not _is_served(client):
+    """Return whether a server answers requests without credentials."""
+    if not has_server(client):
         return False
     address = f"{public_address(client)}/api/2.0/mlflow/experiments/search"
     try:
@@ -207,37 +220,23 @@ def is_open(client: MlflowClient) -> bool:
 
 
 def server_version(client: MlflowClient) -> str:
-    """Return the version that a server says it has; nothing if it does not say."""
-    if not _is_served(client):
+    """Return the version that a server reports; empty if it reports none."""
+    if not has_server(client):
         return ""
     try:
         page = f"{public_address(client)}/version"
         answer = requests.get(page, timeout=10, allow_redirects=False)
     except requests.RequestException:
         return ""
-    told = answer.text.strip()
-    return told if answer.ok and VERSION.fullmatch(told) else ""
-
-
-def make_links(
-    client: MlflowClient, run_id: str, model: str = "", version: str | None = None
-) -> dict[str, str]:
-    """Return web addresses of a run and a version; none where MLflow is a bare database."""
-    if not _is_served(client):
-        return {}
-    root = public_address(client)
-    experiment = client.get_run(run_id).info.experiment_id
-    page = f"{root}/#/experiments/{experiment}/runs/{run_id}"
-    found = {"Run": page, "Report": f"{page}/artifacts/report.html"}
-    if version:
-        found["Version"] = f"{root}/#/models/{quote(model, safe='')}/versions/{version}"
-    return found
+    version = answer.text.strip()
+    return version if answer.ok and VERSION.fullmatch(version) else ""
 
 
 def public_address(client: MlflowClient) -> str:
-    """Return a server's address as anybody may see it."""
+    """Return a server's address without credentials."""
     return redact(client.tracking_uri).rstrip("/")
 
 
-def _is_served(client: MlflowClient) -> bool:
+def has_server(client: MlflowClient) -> bool:
+    """Return whether MLflow is a server, and not a database that we open ourselves."""
     return urlsplit(client.tracking_uri).scheme in ("http", "https")

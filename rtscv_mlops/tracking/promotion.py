@@ -1,389 +1,36 @@
 """Decisions of people about challengers, and the moves of the champion that follow from them.
 
-MLflow's aliases go to the last writer, so an alias alone decides nothing here: a move is first
-recorded in the model's journal, where one of several rivals wins, and then carried out by whoever
-comes next, the winner or, if that one died, anybody. Who sets the alias in MLflow directly is
-outside of this: it is seen and reported, not prevented.
+MLflow's aliases go to the last writer, so an alias alone decides nothing here. A move is first
+recorded in the model's journal, where one of several concurrent writers wins. It is then carried
+out by the winner or, if that process died, by the next one that looks. An alias that a person sets
+in MLflow directly is outside of this: it is seen and reported, not prevented.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mlflow.exceptions import MlflowException
-from mlflow.tracking import MlflowClient
 
-from rtscv_mlops.config.values import CHAMPION, PREVIOUS_CHAMPION
+from rtscv_mlops.config.values import PREVIOUS_CHAMPION
 from rtscv_mlops.errors import Code, ReviewError, ServiceError
-from rtscv_mlops.tracking.client import asking, is_absent
+from rtscv_mlops.outcomes import ReviewStatus
+from rtscv_mlops.tracking.client import asking, get_or_none, is_absent
 from rtscv_mlops.tracking.journal import (
-    APPROVED,
-    BLOCKED,
-    EXPIRED,
     FROM,
-    NAME_LIMIT,
     PROMOTED,
-    REASON_LIMIT,
-    REJECTED,
     ROLLED_BACK,
-    STALE,
-    SUPERSEDED,
     Entry,
+    Journal,
     Record,
-    append,
-    find_damage,
     last_move,
     outcome,
-    read_records,
-    shortened,
 )
-from rtscv_mlops.tracking.ledger import Ledger, open_ledger, repeat
-from rtscv_mlops.tracking.registry import (
-    PENDING,
-    VersionSummary,
-    find_version,
-    read_aliases,
-    show_outcome,
-)
+from rtscv_mlops.tracking.ledger import repeat
+from rtscv_mlops.tracking.versions import Versions, VersionSummary
 
 DECISION, UNDOES = "decision", "undoes"
 SEEN_CHAMPION, SEEN_REPORT, SEEN_MODEL = "champion", "report_sha256", "model_sha256"
 ROLLED_BACK_TAG = "rtscv.rolled_back"
-
-
-def record_decision(
-    client: MlflowClient,
-    model: str,
-    version: str,
-    approved: bool,
-    reviewer: str,
-    reason: str,
-    *,
-    seen_champion: str,
-    seen_report: str,
-    seen_model: str,
-    alias: str = CHAMPION,
-) -> Record:
-    """Record what a person decided on exactly what that person saw; nothing is promoted yet.
-
-    One decision per version. The same one again, as a retry sends it, returns the first.
-    """
-    with asking(f"record the decision on version {version} of {model!r}"):
-        ledger = open_ledger(client, model)
-        asked = find_version(client, model, version)
-        seen = {SEEN_CHAMPION: seen_champion, SEEN_REPORT: seen_report, SEEN_MODEL: seen_model}
-        kind = APPROVED if approved else REJECTED
-        entry = Entry(kind, asked.version, asked.key, reviewer, reason, seen)
-
-        def propose(records: list[Record]) -> Entry | None:
-            held = outcome(records, asked.version, asked.key)
-            if held is not None:
-                _refuse_second(held, entry, model)
-                return None
-            _check_is_offered(asked, model)
-            _check_digests(asked, seen, model)
-            _check_champion(_settled_champion(ledger, alias), seen_champion, asked, model)
-            return entry
-
-        held = outcome(append(ledger, propose), asked.version, asked.key)
-        assert held is not None  # just recorded
-        show_outcome(ledger, held)
-    return held
-
-
-def _refuse_second(held: Record, entry: Entry, model: str) -> None:
-    if _same_words(held, entry) and (held.kind, held.who) == (
-        entry.kind,
-        shortened(entry.who, NAME_LIMIT),
-    ):
-        return
-    why = {
-        BLOCKED: f"is blocked: {held.reason}",
-        SUPERSEDED: f"was superseded by version {held.reason} at {held.at}. Review that one.",
-        EXPIRED: f"was not reviewed in time: {held.reason} Wait for the next window's challenger.",
-        STALE: f"is stale: {held.reason} Nothing was changed. Review a newer challenger.",
-    }
-    decided = f"was {held.kind} by {held.who} at {held.at}, and a decision stands. {held.reason}"
-    code = Code(held.kind) if held.kind in why else Code.DECIDED
-    sentence = why.get(held.kind, decided).rstrip()
-    raise ReviewError(f"Version {held.version} of {model!r} {sentence}", code=code)
-
-
-def _same_words(held: Record, entry: Entry) -> bool:
-    return held.reason == shortened(entry.reason, REASON_LIMIT)
-
-
-def _check_is_offered(asked: VersionSummary, model: str) -> None:
-    if asked.review != PENDING:
-        raise ReviewError(
-            f"Version {asked.version} of {model!r} is not offered for review: it was not verified "
-            "yet. Run its window again.",
-            code=Code.NOT_OFFERED,
-        )
-
-
-def _check_digests(asked: VersionSummary, seen: dict[str, str], model: str) -> None:
-    for name, now in (
-        (SEEN_REPORT, asked.report_sha256),
-        (SEEN_MODEL, asked.model_sha256),
-    ):
-        if seen[name] != now:
-            raise ReviewError(
-                f"The {name} of version {asked.version} of {model!r} is {now or 'not set'}, and "
-                f"not {seen[name] or 'empty'} as reviewed. Review it again.",
-                code=Code.DIGEST_MISMATCH,
-            )
-
-
-def _check_champion(now: str | None, seen: str, asked: VersionSummary, model: str) -> None:
-    if now is None:
-        raise ReviewError(
-            f"{model!r} has no champion, so nothing can be compared with it. Set the alias.",
-            code=Code.NO_CHAMPION,
-        )
-    if not now == seen == asked.champion_version:
-        raise ReviewError(
-            f"The champion of {model!r} is version {now}; version {asked.version} was built from "
-            f"version {asked.champion_version} and reviewed against version {seen}. Nothing was "
-            "changed. Review the challenger of the next window.",
-            code=Code.STALE,
-        )
-
-
-def promote(client: MlflowClient, model: str, version: str, *, alias: str = CHAMPION) -> Record:
-    """Make an approved version the champion; a retry of the same decision changes nothing."""
-    with asking(f"promote version {version} of {model!r}"):
-        ledger = open_ledger(client, model)
-        asked = find_version(client, model, version)
-
-        def propose(records: list[Record]) -> Entry | None:
-            decision = outcome(records, asked.version, asked.key)
-            if decision is None or decision.kind != APPROVED:
-                raise _not_approved(asked, model)
-            champion = _settled_champion(ledger, alias)
-            if _was_carried_out(decision, records, model):
-                return None
-            seen = dict(decision.details)
-            _check_digests(asked, seen, model)
-            _check_champion(champion, seen[SEEN_CHAMPION], asked, model)
-            details = {FROM: seen[SEEN_CHAMPION], DECISION: str(decision.number)}
-            return Entry(PROMOTED, asked.version, asked.key, decision.who, decision.reason, details)
-
-        return _moved(ledger, alias, append(ledger, propose))
-
-
-def _not_approved(asked: VersionSummary, model: str) -> ReviewError:
-    return ReviewError(
-        f"Version {asked.version} of {model!r} was not approved: its review is "
-        f"{asked.review or 'not open'}. Approve it first.",
-        code=Code.NOT_APPROVED,
-    )
-
-
-def _was_carried_out(decision: Record, records: list[Record], model: str) -> bool:
-    """Tell whether the champion moved by this decision; refuse if it has moved on since."""
-    done = [
-        record
-        for record in records
-        if record.kind == PROMOTED and record.details[DECISION] == str(decision.number)
-    ]
-    if not done:
-        return False
-    last = last_move(records)
-    if last is not None and last.number != done[-1].number:
-        raise ReviewError(
-            f"Version {decision.version} of {model!r} was promoted at {done[-1].at}, and the "
-            f"champion has moved since: {last}. Nothing was changed.{_how_to_undo(last)}",
-            code=Code.STALE,
-        )
-    return True
-
-
-def _how_to_undo(move: Record) -> str:
-    undo = " `rtscv-mlops rollback --undo` lets the version serve again that was taken back."
-    return undo if move.kind == ROLLED_BACK else ""
-
-
-def roll_back(
-    client: MlflowClient, model: str, reviewer: str, reason: str, *, alias: str = CHAMPION
-) -> Record:
-    """Make the previous champion the champion again.
-
-    It is one step back, not a switch: a second call finds no previous champion and is refused.
-    """
-    with asking(f"roll back {model!r}"):
-        ledger = open_ledger(client, model)
-        interrupted = _unconfirmed(ledger, read_records(ledger))
-
-        def propose(records: list[Record]) -> Entry | None:
-            champion = _settled_champion(ledger, alias)
-            wanted = Entry(ROLLED_BACK, "", "", reviewer, reason, {FROM: champion or ""})
-            if _is_repeat(interrupted, wanted):
-                return None
-            back = read_aliases(client, model).get(PREVIOUS_CHAMPION)
-            if back is None:
-                raise _nothing_to_restore(model, last_move(records))
-            return Entry(ROLLED_BACK, back, "", reviewer, reason, wanted.details)
-
-        return _moved(ledger, alias, append(ledger, propose))
-
-
-def rolled_back_version(client: MlflowClient, model: str) -> str | None:
-    """Return the version that the last move took back; None if that was no rollback."""
-    with asking(f"read the history of {model!r}"):
-        last = last_move(read_records(open_ledger(client, model)))
-    return last.details[FROM] if last is not None and last.kind == ROLLED_BACK else None
-
-
-def undo_roll_back(
-    client: MlflowClient, model: str, reviewer: str, reason: str, *, alias: str = CHAMPION
-) -> Record:
-    """Promote the version again that the last move took back, by the decision that it had."""
-    with asking(f"undo the rollback of {model!r}"):
-        ledger = open_ledger(client, model)
-        interrupted = _unconfirmed(ledger, read_records(ledger))
-
-        def propose(records: list[Record]) -> Entry | None:
-            champion, last = _settled_champion(ledger, alias), last_move(records)
-            if _is_repeat(interrupted, Entry(PROMOTED, "", "", reviewer, reason)):
-                return None
-            if last is None or last.kind != ROLLED_BACK or champion != last.version:
-                raise _nothing_to_undo(model, champion, last)
-            taken = last.details[FROM]
-            _check_is_there(client, model, taken)
-            before = [one for one in records if (one.kind, one.version) == (PROMOTED, taken)]
-            key, decision = (before[-1].key, before[-1].details[DECISION]) if before else ("", "")
-            details = {FROM: last.version, DECISION: decision, UNDOES: str(last.number)}
-            return Entry(PROMOTED, taken, key, reviewer, reason, details)
-
-        return _moved(ledger, alias, append(ledger, propose))
-
-
-def _nothing_to_undo(model: str, champion: str | None, last: Record | None) -> ReviewError:
-    so_far = f"The last move was: {last}." if last else "The champion was never moved by us."
-    now = f"Version {champion} is" if champion else "None is"
-    return ReviewError(
-        f"There is no rollback of {model!r} to undo. {so_far} {now} the champion. Only the last "
-        "move can be undone, and only while its version serves. Approve a challenger instead.",
-        code=Code.NOTHING_TO_UNDO,
-    )
-
-
-def _check_is_there(client: MlflowClient, model: str, version: str) -> None:
-    try:
-        client.get_model_version(model, version or "0")
-    except MlflowException as error:
-        if not is_absent(error):
-            raise
-        raise ReviewError(
-            f"Version {version or 'that served before'} of {model!r} is gone from the registry, so "
-            "it cannot serve again. Approve a challenger instead.",
-            code=Code.NO_VERSION,
-        ) from error
-
-
-def _is_repeat(interrupted: Record | None, wanted: Entry) -> bool:
-    return (
-        interrupted is not None
-        and interrupted.kind == wanted.kind
-        and interrupted.who == shortened(wanted.who, NAME_LIMIT)
-        and _same_words(interrupted, wanted)
-    )
-
-
-def _nothing_to_restore(model: str, last: Record | None) -> ReviewError:
-    so_far = f"The last move was: {last}." if last else "The champion was never moved by us."
-    return ReviewError(
-        f"{model!r} has no previous champion to go back to. {so_far} To serve another version, "
-        "approve a challenger, or set the alias in MLflow.",
-        code=Code.NOTHING_TO_RESTORE,
-    )
-
-
-def _unconfirmed(ledger: Ledger, records: list[Record]) -> Record | None:
-    """Return the last move if nobody has said that it was carried out."""
-    move = last_move(records)
-    done = move is None or _confirmation(move) in ledger.claims()
-    return None if done else move
-
-
-def _confirmation(move: Record) -> str:
-    return f"moved.{move.number:06d}"
-
-
-def _settled_champion(ledger: Ledger, alias: str) -> str | None:
-    """Return the champion's version, after carrying out a move that a rival has recorded."""
-    records = read_records(ledger)
-    if _unconfirmed(ledger, records) is not None:
-        _carry_out_last_move(ledger, alias)
-    return read_aliases(ledger.client, ledger.model).get(alias)
-
-
-def _moved(ledger: Ledger, alias: str, records: list[Record]) -> Record:
-    """Carry out the last of the recorded moves and return it, unless a rival moved on since."""
-    ours = last_move(records)
-    assert ours is not None  # just recorded
-    if _unconfirmed(ledger, records) is None:
-        return ours
-    done = _carry_out_last_move(ledger, alias)
-    if done.number != ours.number:
-        raise ReviewError(
-            f"The champion of {ledger.model!r} has moved since: {done}. Your own move is in the "
-            "record before that one, and was not put back.",
-            code=Code.STALE,
-        )
-    return ours
-
-
-def _carry_out_last_move(ledger: Ledger, alias: str) -> Record:
-    """Set the aliases as the last recorded move says, until the record is no longer than that.
-
-    The record is read again after the aliases were set: one who was held up in between, and has
-    put an old champion back, sees the later move and carries that one out.
-    """
-    move = None
-    while move != (last := last_move(read_records(ledger))):
-        assert last is not None  # only called when there is a move
-        move = last
-        _set_aliases(ledger, alias, move)
-    assert move is not None
-    now = read_aliases(ledger.client, ledger.model).get(alias)
-    if now != move.version:
-        raise ReviewError(
-            f"The champion of {ledger.model!r} should be version {move.version} and is {now}: "
-            "somebody moved the alias at the same time. Look at who writes to the registry.",
-            code=Code.MISMATCH,
-        )
-    ledger.claim(_confirmation(move), move.version)
-    return move
-
-
-def _set_aliases(ledger: Ledger, alias: str, move: Record) -> None:
-    client, model = ledger.client, ledger.model
-    if move.kind == PROMOTED:
-        repeat(client.set_registered_model_alias, model, PREVIOUS_CHAMPION, move.details[FROM])
-    repeat(client.set_registered_model_alias, model, alias, move.version)
-    if move.kind == ROLLED_BACK:
-        repeat(client.delete_registered_model_alias, model, PREVIOUS_CHAMPION)
-        _mark_rolled_back(ledger, move)
-    if UNDOES in move.details:
-        _unmark_rolled_back(ledger, move)
-
-
-def _mark_rolled_back(ledger: Ledger, move: Record) -> None:
-    """Say on the version that served what became of it, if it is still there."""
-    if not move.details[FROM]:
-        return
-    mark, words = ledger.client.set_model_version_tag, f"{move.at} by {move.who}"
-    try:
-        repeat(mark, ledger.model, move.details[FROM], ROLLED_BACK_TAG, words)
-    except MlflowException as error:
-        if not is_absent(error):
-            raise
-
-
-def _unmark_rolled_back(ledger: Ledger, move: Record) -> None:
-    client, model = ledger.client, ledger.model
-    if ROLLED_BACK_TAG in client.get_model_version(model, move.version).tags:
-        repeat(client.delete_model_version_tag, model, move.version, ROLLED_BACK_TAG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,34 +43,323 @@ class History:
     @property
     def has_moves(self) -> bool:
         """Whether the record says which version is the champion."""
-        return last_move(list(self.records)) is not None
+        return last_move(self.records) is not None
 
 
-def read_history(client: MlflowClient, model: str, *, alias: str = CHAMPION) -> History:
-    """Return what was decided, after checking the record against itself and the registry."""
-    with asking(f"read the history of {model!r}"):
-        ledger = open_ledger(client, model)
-        problems = find_damage(ledger)
-        records = _readable_records(ledger)
-        mismatch = _mismatch(ledger, records, alias)
-    return History(tuple(records), (*problems, *mismatch))
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What was decided about a model's versions, and the moves of its champion."""
+
+    versions: Versions
+
+    def record(
+        self,
+        version: str,
+        approved: bool,
+        reviewer: str,
+        reason: str,
+        *,
+        seen_champion: str,
+        seen_report: str,
+        seen_model: str,
+    ) -> Record:
+        """Record what a person decided on exactly what that person saw; nothing is promoted yet.
+
+        One decision per version. The same one again, as a retry sends it, returns the first.
+        """
+        with asking(f"record the decision on version {version} of {self._model!r}"):
+            moves = self._moves()
+            asked = self.versions.get(version)
+            seen = {SEEN_CHAMPION: seen_champion, SEEN_REPORT: seen_report, SEEN_MODEL: seen_model}
+            status = ReviewStatus.APPROVED if approved else ReviewStatus.REJECTED
+            entry = Entry(status, asked.version, asked.key, reviewer, reason, seen)
+
+            def propose(records: list[Record]) -> Entry | None:
+                held = outcome(records, asked.version, asked.key)
+                if held is not None:
+                    if held.repeats(entry):
+                        return None
+                    raise self._refusal(held)
+                if not asked.is_pending:
+                    raise ReviewError(
+                        f"Version {asked.version} of {self._model!r} is not offered for review: it "
+                        "was not verified yet. Run its window again.",
+                        code=Code.NOT_OFFERED,
+                    )
+                self._check_seen(asked, seen)
+                self._check_champion(asked, moves.settled_champion(), seen_champion)
+                return entry
+
+            return self.versions.record_outcome(moves.journal, entry, propose)
+
+    def promote(self, version: str) -> Record:
+        """Make an approved version the champion; a retry of the same decision changes nothing."""
+        with asking(f"promote version {version} of {self._model!r}"):
+            moves = self._moves()
+            asked = self.versions.get(version)
+
+            def propose(records: list[Record]) -> Entry | None:
+                decision = outcome(records, asked.version, asked.key)
+                if decision is None or decision.kind != ReviewStatus.APPROVED:
+                    raise ReviewError(
+                        f"Version {asked.version} of {self._model!r} was not approved: its review "
+                        f"is {asked.review or 'not open'}. Approve it first.",
+                        code=Code.NOT_APPROVED,
+                    )
+                champion = moves.settled_champion()
+                if self._was_carried_out(decision, records):
+                    return None
+                seen = dict(decision.details)
+                self._check_seen(asked, seen)
+                self._check_champion(asked, champion, seen[SEEN_CHAMPION])
+                details = {FROM: seen[SEEN_CHAMPION], DECISION: str(decision.number)}
+                who, why = decision.who, decision.reason
+                return Entry(PROMOTED, asked.version, asked.key, who, why, details)
+
+            return moves.record(propose)
+
+    def roll_back(self, reviewer: str, reason: str) -> Record:
+        """Make the previous champion the champion again.
+
+        It is one step back, not a switch: a second call finds no previous champion and is refused.
+        """
+        with asking(f"roll back {self._model!r}"):
+            moves = self._moves()
+            interrupted = moves.unconfirmed()
+
+            def propose(records: list[Record]) -> Entry | None:
+                details = {FROM: moves.settled_champion() or ""}
+                wanted = Entry(ROLLED_BACK, "", "", reviewer, reason, details)
+                if interrupted is not None and interrupted.repeats(wanted):
+                    return None
+                previous = self.versions.aliases().get(PREVIOUS_CHAMPION)
+                if previous is None:
+                    raise ReviewError(
+                        f"{self._model!r} has no previous champion to go back to. "
+                        f"{_last_move_in_words(records)} To serve another version, approve a "
+                        "challenger, or set the alias in MLflow.",
+                        code=Code.NOTHING_TO_RESTORE,
+                    )
+                return Entry(ROLLED_BACK, previous, "", reviewer, reason, details)
+
+            return moves.record(propose)
+
+    def rolled_back_version(self) -> str | None:
+        """Return the version that the last move took back; None if that was not a rollback."""
+        with asking(f"read the history of {self._model!r}"):
+            last = last_move(self.versions.journal().read())
+        return last.details[FROM] if last is not None and last.kind == ROLLED_BACK else None
+
+    def undo_roll_back(self, reviewer: str, reason: str) -> Record:
+        """Promote the version again that the last move took back, by the decision that it had."""
+        with asking(f"undo the rollback of {self._model!r}"):
+            moves = self._moves()
+            interrupted = moves.unconfirmed()
+
+            def propose(records: list[Record]) -> Entry | None:
+                champion, last = moves.settled_champion(), last_move(records)
+                wanted = Entry(PROMOTED, "", "", reviewer, reason)
+                if interrupted is not None and interrupted.repeats(wanted):
+                    return None
+                if last is None or last.kind != ROLLED_BACK or champion != last.version:
+                    raise ReviewError(
+                        f"There is no rollback of {self._model!r} to undo. "
+                        f"{_last_move_in_words(records)} "
+                        f"{f'Version {champion} is' if champion else 'None is'} the champion. Only "
+                        "the last move can be undone, and only while its version serves. Approve a "
+                        "challenger instead.",
+                        code=Code.NOTHING_TO_UNDO,
+                    )
+                version = last.details[FROM]
+                self._check_exists(version)
+                before = [one for one in records if (one.kind, one.version) == (PROMOTED, version)]
+                key = before[-1].key if before else ""
+                decision = before[-1].details[DECISION] if before else ""
+                details = {FROM: last.version, DECISION: decision, UNDOES: str(last.number)}
+                return Entry(PROMOTED, version, key, reviewer, reason, details)
+
+            return moves.record(propose)
+
+    def history(self) -> History:
+        """Return what was decided, after checking the record against itself and the registry."""
+        with asking(f"read the history of {self._model!r}"):
+            journal = self.versions.journal()
+            problems = journal.find_damage()
+            try:
+                records = journal.read()
+            except ServiceError as error:
+                if error.code != Code.RECORD_DAMAGED:
+                    raise
+                records = []  # The problems say which record is damaged.
+            move, now = last_move(records), self.versions.champion()
+        if move is not None and now != move.version:
+            problems.append(
+                f"The champion is {f'version {now}' if now else 'not set'}, and version "
+                f"{move.version} by the record ({move}). The alias was moved outside of the review."
+            )
+        return History(tuple(records), tuple(problems))
+
+    @property
+    def _model(self) -> str:
+        return self.versions.model
+
+    def _moves(self) -> "_Moves":
+        return _Moves(self.versions, self.versions.journal())
+
+    def _refusal(self, held: Record) -> ReviewError:
+        """Return why a second decision on a version is refused."""
+        status = ReviewStatus(held.kind)
+        why = status.traits.refusal.format(
+            status=held.kind, who=held.who, at=held.at, reason=held.reason
+        )
+        code = Code.DECIDED if status.is_answer else Code(held.kind)
+        return ReviewError(f"Version {held.version} of {self._model!r} {why.rstrip()}", code=code)
+
+    def _check_seen(self, asked: VersionSummary, seen: dict[str, str]) -> None:
+        for name, now in ((SEEN_REPORT, asked.report_sha256), (SEEN_MODEL, asked.model_sha256)):
+            if seen[name] != now:
+                raise ReviewError(
+                    f"The {name} of version {asked.version} of {self._model!r} is "
+                    f"{now or 'not set'}, and not {seen[name] or 'empty'} as reviewed. Review it "
+                    "again.",
+                    code=Code.DIGEST_MISMATCH,
+                )
+
+    def _check_champion(self, asked: VersionSummary, now: str | None, seen: str) -> None:
+        if now is None:
+            raise ReviewError(
+                f"{self._model!r} has no champion, so nothing can be compared with it. Set the "
+                "alias.",
+                code=Code.NO_CHAMPION,
+            )
+        if not now == seen == asked.champion_version:
+            raise ReviewError(
+                f"The champion of {self._model!r} is version {now}; version {asked.version} was "
+                f"built from version {asked.champion_version} and reviewed against version {seen}. "
+                "Nothing was changed. Review the challenger of the next window.",
+                code=Code.STALE,
+            )
+
+    def _check_exists(self, version: str) -> None:
+        client = self.versions.client
+        if get_or_none(client.get_model_version, self._model, version or "0") is None:
+            raise ReviewError(
+                f"Version {version or 'that served before'} of {self._model!r} is gone from the "
+                "registry, so it cannot serve again. Approve a challenger instead.",
+                code=Code.NO_VERSION,
+            )
+
+    def _was_carried_out(self, decision: Record, records: list[Record]) -> bool:
+        """Return whether this decision moved the champion; refuse if it has moved on since."""
+        done = [
+            record
+            for record in records
+            if record.kind == PROMOTED and record.details[DECISION] == str(decision.number)
+        ]
+        if not done:
+            return False
+        last = last_move(records)
+        if last is not None and last.number != done[-1].number:
+            undo = " `rtscv-mlops rollback --undo` restores the version that was rolled back."
+            raise ReviewError(
+                f"Version {decision.version} of {self._model!r} was promoted at {done[-1].at}, and "
+                f"the champion has moved since: {last}. Nothing was changed."
+                f"{undo if last.kind == ROLLED_BACK else ''}",
+                code=Code.STALE,
+            )
+        return True
 
 
-def _readable_records(ledger: Ledger) -> list[Record]:
-    try:
-        return read_records(ledger)
-    except ServiceError as error:
-        if error.code != Code.RECORD_DAMAGED:
-            raise
-        return []
+@dataclass(frozen=True, slots=True)
+class _Moves:
+    """The moves of a model's champion: recorded first, then carried out and confirmed."""
+
+    versions: Versions
+    journal: Journal
+
+    def record(self, propose: Callable[[list[Record]], Entry | None]) -> Record:
+        """Record a move, carry it out and return it, unless the champion has moved on since."""
+        records = self.journal.append(propose)
+        ours = last_move(records)
+        assert ours is not None  # just recorded
+        if self._is_confirmed(ours):
+            return ours
+        done = self._carry_out_last()
+        if done.number != ours.number:
+            raise ReviewError(
+                f"The champion of {self.versions.model!r} has moved since: {done}. Your own move "
+                "is in the record before that one, and was not put back.",
+                code=Code.STALE,
+            )
+        return ours
+
+    def settled_champion(self) -> str | None:
+        """Return the champion's version, after carrying out a move that is only recorded."""
+        if self.unconfirmed() is not None:
+            self._carry_out_last()
+        return self.versions.champion()
+
+    def unconfirmed(self) -> Record | None:
+        """Return the last move unless it was confirmed that it was carried out."""
+        move = last_move(self.journal.read())
+        return None if move is None or self._is_confirmed(move) else move
+
+    def _is_confirmed(self, move: Record) -> bool:
+        return _confirmation(move) in self.journal.ledger.claims()
+
+    def _carry_out_last(self) -> Record:
+        """Set the aliases as the last recorded move says, until the record is no longer than that.
+
+        The record is read again after the aliases were set: a process that was held up in between,
+        and has put an old champion back, sees the later move and carries that one out.
+        """
+        move = None
+        while move != (last := last_move(self.journal.read())):
+            assert last is not None  # only called when there is a move
+            move = last
+            self._set_aliases(move)
+        assert move is not None
+        now = self.versions.champion()
+        if now != move.version:
+            raise ReviewError(
+                f"The champion of {self.versions.model!r} should be version {move.version} and is "
+                f"{now}: the alias was moved outside of the review at the same time. Find out who "
+                "writes to the registry.",
+                code=Code.MISMATCH,
+            )
+        self.journal.ledger.claim(_confirmation(move), move.version)
+        return move
+
+    def _set_aliases(self, move: Record) -> None:
+        client, model = self.versions.client, self.versions.model
+        if move.kind == PROMOTED:
+            repeat(client.set_registered_model_alias, model, PREVIOUS_CHAMPION, move.details[FROM])
+        repeat(client.set_registered_model_alias, model, self.versions.alias, move.version)
+        if move.kind == ROLLED_BACK:
+            repeat(client.delete_registered_model_alias, model, PREVIOUS_CHAMPION)
+            self._mark_rolled_back(move)
+        if UNDOES in move.details:
+            named = client.get_model_version(model, move.version).tags
+            if ROLLED_BACK_TAG in named:
+                repeat(client.delete_model_version_tag, model, move.version, ROLLED_BACK_TAG)
+
+    def _mark_rolled_back(self, move: Record) -> None:
+        """Tag the version that served before, if it is still there."""
+        version, text = move.details[FROM], f"{move.at} by {move.who}"
+        if not version:
+            return
+        client, model = self.versions.client, self.versions.model
+        try:
+            repeat(client.set_model_version_tag, model, version, ROLLED_BACK_TAG, text)
+        except MlflowException as error:
+            if not is_absent(error):
+                raise
 
 
-def _mismatch(ledger: Ledger, records: list[Record], alias: str) -> list[str]:
-    move = last_move(records)
-    now = read_aliases(ledger.client, ledger.model).get(alias)
-    if move is None or now == move.version:
-        return []
-    return [
-        f"The champion is {'version ' + now if now else 'not set'}, and version {move.version} by "
-        f"the record ({move}). Somebody moved the alias outside of the review."
-    ]
+def _confirmation(move: Record) -> str:
+    return f"moved.{move.number:06d}"
+
+
+def _last_move_in_words(records: Sequence[Record]) -> str:
+    last = last_move(records)
+    return f"The last move was: {last}." if last else "No move of the champion is recorded."

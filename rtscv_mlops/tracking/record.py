@@ -9,17 +9,16 @@ from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.text import markdown
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.client import MlflowClient, connect, make_links
-from rtscv_mlops.tracking.runs import RunSummary, find_runs, open_run
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.registry import ModelRegistry
+from rtscv_mlops.tracking.runs import RunSummary
+from rtscv_mlops.tracking.window_run import RunLinks, WindowRun
 from rtscv_mlops.window import Interval
 
 VERDICT, CLUSTERS, REPORT, PLOTS = "verdict.json", "clusters.json", "report.html", "plots"
-REPORT_LINK = "Report"
 
 
 def first_facts(monitor: Monitor, interval: Interval, key: str) -> WindowFacts:
-    """Return what is known of a window before it was looked at."""
+    """Return what is known of a window before it was judged."""
     return WindowFacts(
         key=key,
         monitor=monitor.name,
@@ -38,20 +37,19 @@ def is_assessed(run: RunSummary) -> bool:
 
 
 def open_window_run(
-    client: MlflowClient, monitor: Monitor, interval: Interval, facts: WindowFacts
+    registry: ModelRegistry, monitor: Monitor, interval: Interval, facts: WindowFacts
 ) -> WindowRun:
-    """Open the run of a window: the one it has, or one more that names its forerunner.
+    """Open the run of a window: the one it has, or one more that names the run before it.
 
     A window that could not be assessed keeps its run when it is tried again. Rows that came late,
     another champion or other settings make another run, which points at the one before.
     """
-    model = monitor.model.name
-    runs = find_runs(client, model, monitor=monitor.name, window=interval.id)
+    runs = registry.runs.find(monitor=monitor.name, window=interval.id)
     unassessed = [run for run in runs if not is_assessed(run)]
     if unassessed and facts.key not in [run.key for run in runs]:
-        again = WindowRun(client, unassessed[0].run_id)
+        again = registry.run(unassessed[0].run_id)
         again.set_tags({tags.KEY: facts.key})
-        # Who heard that the window could not be judged has not heard what it holds.
+        # An alert that the window could not be judged does not say what it holds.
         again.drop_tags(tags.OF_ALERTS)
     before = [run for run in runs if is_assessed(run) and run.key != facts.key]
     named = {
@@ -65,14 +63,14 @@ def open_window_run(
     if before:
         latest = max(before, key=lambda run: run.ended.timestamp() if run.ended else 0.0)
         named[tags.RERUN_OF] = latest.run_id
-    run = open_run(client, model, facts.key, named)
-    # A run that is tried again may have been made before there was a champion. One who was held up
-    # in between may find that another one has completed it.
+    run = registry.runs.open(facts.key, named)
+    # A run that is tried again may have been created before there was a champion. A process that
+    # was held up in between may find that another one has completed it.
     for begin in (partial(run.set_tags, named), run.reopen):
         if run.is_complete:
             return run
         begin()
-    # Last, so that one of two who open it at once goes on: who took over last stops nowhere here.
+    # Last, so that of two processes that open it at once the one that took over last goes on.
     return run if run.is_complete else run.take_over()
 
 
@@ -92,7 +90,7 @@ def read_facts(run: WindowRun) -> WindowFacts:
 
 
 def add_finding(run: WindowRun, facts: WindowFacts, finding: str) -> WindowFacts:
-    """Write down something odd that came up after the verdict; saying it twice adds nothing."""
+    """Record a finding that came up after the verdict; a finding is recorded once."""
     if finding in facts.findings:
         return facts
     facts = facts.model_copy(update={"findings": (*facts.findings, finding)})
@@ -101,17 +99,17 @@ def add_finding(run: WindowRun, facts: WindowFacts, finding: str) -> WindowFacts
 
 
 def find_report(monitor: Monitor, run_id: str) -> str:
-    """Return where the report of a run is: a web page, or a file; nothing if there is none."""
-    run = WindowRun(connect(monitor.model), run_id)
-    return find_links(run)[REPORT_LINK] if run.has(REPORT) else ""
+    """Return the report of a run: a web address, or a path; empty if there is none."""
+    run = ModelRegistry.connect(monitor.model).run(run_id)
+    return find_links(run).report if run.has(REPORT) else ""
 
 
-def find_links(run: WindowRun, model: str = "", version: str | None = None) -> dict[str, str]:
+def find_links(run: WindowRun, model: str = "", version: str | None = None) -> RunLinks:
     """Return where a run, its report and its version are; without a server, the report's path."""
-    found = make_links(run.client, run.run_id, model, version)
-    return found or {REPORT_LINK: run.place(REPORT).removeprefix("file://")}
+    links = run.links(model, version)
+    return links if links.run else RunLinks(report=run.address(REPORT).removeprefix("file://"))
 
 
 def save_report(monitor: Monitor, run_id: str, folder: Path) -> Path:
-    """Bring the report of a run into a local folder."""
-    return WindowRun(connect(monitor.model), run_id).download(REPORT, folder)
+    """Download the report of a run into a local folder."""
+    return ModelRegistry.connect(monitor.model).run(run_id).download(REPORT, folder)

@@ -1,7 +1,4 @@
-"""Names of the tags that we write, on runs and on model versions alike.
-
-Knows names only.
-"""
+"""Names of the tags on runs and on model versions."""
 
 from rtscv_mlops.outcomes import REASON_TAG, REVIEW_TAG, REVIEWER_TAG
 
@@ -19,10 +16,10 @@ CHAMPION_VERSION = "rtscv.champion_version"
 VERSION = "rtscv.version"
 VERDICT = "rtscv.verdict"
 STATE = "rtscv.state"
-# Which try at a window writes to its run; an older one, however late it wakes up, must stop.
+# Which try at a window writes to its run; an older try must stop, however late it wakes up.
 ATTEMPT = "rtscv.attempt"
 ERROR = "rtscv.error"
-# When somebody was told of a window, why somebody was to be told, and of which verdict.
+# When an alert was delivered, why it was due, and of which verdict.
 ALERT = "rtscv.alert"
 ALERT_DUE = "rtscv.alert_due"
 ALERTED = "rtscv.alerted"

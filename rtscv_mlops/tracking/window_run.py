@@ -1,7 +1,4 @@
-"""What is known of one window, as an MLflow run: params, metrics, tags, datasets and artifacts.
-
-Knows MLflow's limits; knows nothing of how a window is judged, nor of other runs.
-"""
+"""One window as an MLflow run: params, metrics, tags, datasets and artifacts."""
 
 import json
 import logging
@@ -10,9 +7,10 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
@@ -21,7 +19,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
 from rtscv_mlops.errors import Code, InputError, ServiceError
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.client import asking
+from rtscv_mlops.tracking.client import asking, has_server, public_address
 from rtscv_mlops.tracking.ledger import NAME_LIMIT, VALUE_LIMIT, repeat, safe_name
 
 if TYPE_CHECKING:
@@ -38,12 +36,28 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class RunLinks:
+    """Where people find a run, its report and its model version; empty if there is no such page.
+
+    The names of the fields, capitalized, are the labels that people see.
+    """
+
+    run: str = ""
+    report: str = ""
+    version: str = ""
+
+    def labelled(self) -> dict[str, str]:
+        """Return the links that there are, by the label that people see."""
+        return {name.capitalize(): link for name, link in asdict(self).items() if link}
+
+
+@dataclass(frozen=True, slots=True)
 class WindowRun:
-    """What is known of one window, in MLflow. Every write may be repeated.
+    """The MLflow run of one window. Every write may be repeated.
 
     `attempt` names the try that writes. A task that was frozen and replaced may wake up at any
-    moment: each write first looks whether its attempt is still the latest. One that wakes up
-    between that look and the write does still write, what every attempt writes.
+    moment, so each write first checks that its attempt is still the latest. A task that wakes up
+    between that check and the write still writes, but only what every attempt writes.
     """
 
     client: MlflowClient
@@ -51,14 +65,14 @@ class WindowRun:
     attempt: str = ""
 
     def take_over(self) -> "WindowRun":
-        """Return the run for a new attempt; whoever wrote to it so far has to stop."""
+        """Return the run for a new attempt; earlier attempts have to stop."""
         ours = replace(self, attempt=uuid.uuid4().hex)
         with asking("take over the run"):
             repeat(self.client.set_tag, self.run_id, tags.ATTEMPT, ours.attempt)
         return ours
 
     def check_attempt(self) -> None:
-        """Stop if another attempt has taken the run over; a run opened to look at has none."""
+        """Raise if another attempt has taken the run over; a run opened to read has no attempt."""
         if self.attempt and self.tags().get(tags.ATTEMPT) != self.attempt:
             raise ServiceError(
                 f"Another try at this window has taken over its run {self.run_id}, so this one "
@@ -68,8 +82,8 @@ class WindowRun:
 
     def tags(self) -> dict[str, str]:
         """Return all tags."""
-        found: dict[str, str] = self._run().data.tags
-        return found
+        named: dict[str, str] = self._run().data.tags
+        return named
 
     @property
     def is_complete(self) -> bool:
@@ -84,7 +98,7 @@ class WindowRun:
                 repeat(self.client.log_batch, self.run_id, tags=batch, synchronous=True)
 
     def drop_tags(self, names: Iterable[str]) -> None:
-        """Remove those of these tags that there are."""
+        """Remove these tags if they are set."""
         self.check_attempt()
         with asking("remove tags"):
             for name in set(names) & set(self.tags()):
@@ -119,8 +133,9 @@ class WindowRun:
             name = entry_name(name)
             if value is None or (name in held and _same(held[name], float(value))):
                 continue
-            # MLflow drops a point it has: with the run's own time, two writers at once leave one.
-            moment = _milliseconds() if name in held else run.info.start_time
+            # MLflow drops a point that it has: with the run's own time, two concurrent writers
+            # leave one point.
+            moment = int(time.time() * 1000) if name in held else run.info.start_time
             points.append(Metric(name, float(value), moment, 0))
         with asking("write metrics"):
             for batch in _batches(points):
@@ -136,7 +151,7 @@ class WindowRun:
         frame: "pd.DataFrame | None" = None,
         profile: Mapping[str, object] | None = None,
     ) -> None:
-        """Name data that went in; of a frame only the columns and their types are kept."""
+        """Record input data; of a frame only the columns and their types are kept."""
         self.check_attempt()
         dataset = Dataset(
             name=safe_name(name),
@@ -177,10 +192,10 @@ class WindowRun:
             return {file.path for file in self.client.list_artifacts(self.run_id, within)}
 
     def has(self, name: str) -> bool:
-        """Tell whether there is an artifact of this name."""
+        """Return whether there is an artifact of this name."""
         return name in self.list_artifacts(artifact_path(name).rpartition("/")[0])
 
-    def place(self, name: str) -> str:
+    def address(self, name: str) -> str:
         """Return the address of an artifact in the artifact store."""
         return f"{self._run().info.artifact_uri.rstrip('/')}/{artifact_path(name)}"
 
@@ -192,7 +207,7 @@ class WindowRun:
             return json.loads(self.download(name, folder).read_text(encoding="utf-8"))
 
     def download(self, name: str, folder: Path | str) -> Path:
-        """Bring an artifact, a file or a folder of them, into a local folder."""
+        """Download an artifact, a file or a folder of them, into a local folder."""
         if not self.has(name):
             raise ServiceError(
                 f"The run {self.run_id} has no artifact {name!r}: it was removed, or never "
@@ -206,19 +221,19 @@ class WindowRun:
         """Delete a folder of artifacts for good."""
         self.check_attempt()
         within = artifact_path(folder)
-        place = self._run().info.artifact_uri
+        root = self._run().info.artifact_uri
         with _storing(f"delete the artifacts in {folder!r}"):
-            store: Any = get_artifact_repository(place, tracking_uri=self.client.tracking_uri)
+            store: Any = get_artifact_repository(root, tracking_uri=self.client.tracking_uri)
             try:
                 store.delete_artifacts(within)
             except NotImplementedError as error:
                 raise ServiceError(
-                    f"MLflow cannot delete in this artifact store. Delete {place}/{within} there.",
+                    f"MLflow cannot delete in this artifact store. Delete {root}/{within} there.",
                     code=Code.CANNOT_DELETE,
                 ) from error
 
     def finish(self) -> None:
-        """Close the run as complete: nothing of the window is missing."""
+        """Close the run as complete."""
         self.check_attempt()
         with asking("finish the run"):
             # The tag is last: a crash in between leaves a run that is not taken for complete.
@@ -241,6 +256,20 @@ class WindowRun:
             self.client.update_run(self.run_id, status="RUNNING")
             self.set_tags({tags.STATE: "running", tags.ERROR: ""})
 
+    def links(self, model: str = "", version: str | None = None) -> RunLinks:
+        """Return the web pages of the run and a version; none where MLflow has no server."""
+        if not has_server(self.client):
+            return RunLinks()
+        root = public_address(self.client)
+        experiment = self.client.get_run(self.run_id).info.experiment_id
+        page = f"{root}/#/experiments/{experiment}/runs/{self.run_id}"
+        models = f"{root}/#/models/{quote(model, safe='')}"
+        return RunLinks(
+            run=page,
+            report=f"{page}/artifacts/report.html",
+            version=f"{models}/versions/{version}" if version else "",
+        )
+
     def _run(self) -> Run:
         with asking(f"read the run {self.run_id}"):
             return self.client.get_run(self.run_id)
@@ -253,13 +282,13 @@ class WindowRun:
 
 
 def entry_name(name: str) -> str:
-    """Return the name of a param or metric as MLflow takes it; / divides groups."""
+    """Return the name of a param or metric as MLflow accepts it; / divides groups."""
     safe = "/".join(safe_name(part) for part in name.split("/"))
     return safe if len(safe) <= NAME_LIMIT else safe_name(name)
 
 
 def artifact_path(name: str) -> str:
-    """Return a relative path that cannot leave the run's folder, or refuse it."""
+    """Return a relative path that cannot leave the run's folder; raise if it is not one."""
     parts = name.split("/")
     if any(part != safe_name(part) for part in parts):
         raise InputError(
@@ -277,7 +306,7 @@ def _storing(what: str) -> Iterator[None]:
             yield
     except OSError as error:
         raise ServiceError(
-            f"MLflow's artifact store could not {what}: {error}. Check its space and rights.",
+            f"MLflow's artifact store could not {what}: {error}. Check its space and permissions.",
             code=Code.STORAGE,
         ) from error
 
@@ -288,10 +317,6 @@ def _batches(things: list[Any]) -> Iterator[list[Any]]:
 
 def _same(one: float, other: float) -> bool:
     return one == other or (one != one and other != other)
-
-
-def _milliseconds() -> int:
-    return int(time.time() * 1000)
 
 
 def _schema(frame: "pd.DataFrame") -> str | None:

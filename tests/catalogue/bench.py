@@ -33,7 +33,8 @@ from rtscv_mlops.pipeline import run
 from rtscv_mlops.pipeline.run import Outcome, run_window
 from rtscv_mlops.pipeline.stages import Taken, rectify_window, take_window
 from rtscv_mlops.tracking.client import connect
-from rtscv_mlops.tracking.runs import RunSummary, find_runs
+from rtscv_mlops.tracking.registry import ModelRegistry
+from rtscv_mlops.tracking.runs import RunSummary
 from rtscv_mlops.window import Interval
 
 DAY = Interval.day("2026-01-05")
@@ -242,7 +243,9 @@ class Bench:
 
     def outcomes(self, interval: Interval) -> list[RunSummary]:
         """What is recorded of a window of the row's monitor."""
-        return find_runs(self.client, self.watched, monitor=self.name, window=interval.id)
+        return ModelRegistry(self.client, self.watched).runs.find(
+            monitor=self.name, window=interval.id
+        )
 
 
 def fingerprint(folder: Path) -> str:

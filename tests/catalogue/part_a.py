@@ -7,7 +7,7 @@ import pandas as pd
 
 from rtscv_mlops.errors import NotAssessed, WindowError
 from rtscv_mlops.pipeline.stages import rectify_window, take_window
-from rtscv_mlops.tracking.runs import open_run
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval
 from tests.catalogue.bench import DAY, Bench, Part, error_of, traffic
@@ -186,7 +186,7 @@ def hundred_times_the_rows(bench):
             "rtscv.window": before.id,
             "rtscv.window_end": before.end.isoformat(),
         }
-        run = open_run(bench.client, bench.model, f"{bench.name}-{day}", tags)
+        run = ModelRegistry(bench.client, bench.model).runs.open(f"{bench.name}-{day}", tags)
         run.log_metrics({"window_rows": 60})
     bench.put(traffic(6_000))
     monitor = bench.monitor(rectify={"max_rows": 100})

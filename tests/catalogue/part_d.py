@@ -17,7 +17,7 @@ from rtscv_mlops.models.register import log_champion
 from rtscv_mlops.models.training import check_training_data
 from rtscv_mlops.review.answers import show_challenger
 from rtscv_mlops.tracking.record import save_report
-from rtscv_mlops.tracking.registry import find_versions
+from rtscv_mlops.tracking.registry import ModelRegistry
 from tests.catalogue.bench import (
     NUMBERS,
     Bench,
@@ -102,7 +102,7 @@ def nothing_unknown(bench):
     outcome = bench.judge(report=True)
     assert (outcome.facts.verdict, outcome.version) == ("no_change", None)
     assert save_report(bench.monitor(), outcome.run_id, bench.folder).stat().st_size > 10_000
-    assert find_versions(bench.client, bench.model) == []
+    assert ModelRegistry(bench.client, bench.model).versions.all() == []
 
 
 @PART.row(70, "training-data-again")

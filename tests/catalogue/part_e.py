@@ -20,8 +20,7 @@ from rtscv_mlops.errors import ReviewError
 from rtscv_mlops.models.load import find_champion
 from rtscv_mlops.pipeline import run
 from rtscv_mlops.review.answers import review_challenger
-from rtscv_mlops.tracking.registry import find_versions, register_version
-from rtscv_mlops.tracking.runs import find_runs, open_run
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.window_run import WindowRun
 from tests.catalogue.bench import DAY, GAPS, Bench, Part, error_of, shapes, traffic
 from tests.registries import KEY, add_champion, log_model, version_tags
@@ -96,7 +95,7 @@ def meanwhile(bench: Bench, act: Any) -> None:
 
 
 def assert_nothing_is_offered(bench: Bench) -> None:
-    assert find_versions(bench.client, bench.name) == []
+    assert ModelRegistry(bench.client, bench.name).versions.all() == []
     assert "challenger" not in bench.client.get_registered_model(bench.name).aliases
 
 
@@ -354,7 +353,8 @@ def leftovers(bench):
     """A run and a version that a dead process left beside ours are found and put away."""
     client, model = bench.client, bench.name
     add_champion(client, model)
-    run = open_run(client, model, KEY)
+    registry = ModelRegistry(client, model)
+    run = registry.runs.open(KEY)
     experiment = client.get_run(run.run_id).info.experiment_id
     rival = client.create_run(experiment, tags=run.tags()).info.run_id
     model_id = log_model(client, run.run_id)
@@ -362,15 +362,15 @@ def leftovers(bench):
         model, f"models:/{model_id}", run.run_id, tags={"rtscv.kind": "challenger"}
     )
 
-    assert open_run(client, model, KEY).run_id == run.run_id
+    assert registry.runs.open(KEY).run_id == run.run_id
     given = {"named": version_tags(5), "description": ""}
-    version = register_version(client, model, KEY, run.run_id, model_id, **given)
+    version = registry.versions.register(KEY, run.run_id, model_id, **given)
 
-    assert [one.run_id for one in find_runs(client, model)] == [run.run_id]
+    assert [one.run_id for one in registry.runs.find()] == [run.run_id]
     assert WindowRun(client, rival).tags()["rtscv.duplicate_of"] == run.run_id
-    assert register_version(client, model, KEY, run.run_id, model_id, **given) == version
+    assert registry.versions.register(KEY, run.run_id, model_id, **given) == version
     assert version != str(half.version)
-    reviews = {one.version: one.review for one in find_versions(client, model)}
+    reviews = {one.version: one.review for one in registry.versions.all()}
     assert reviews == {version: "", str(half.version): ""}
     with error_of(ReviewError, "no_review", "No challenger waits for review"):
         bench.model = model

@@ -19,13 +19,7 @@ from rtscv_mlops.report import page
 from rtscv_mlops.review.answers import promote_challenger, review_challenger
 from rtscv_mlops.tracking.client import make_experiment
 from rtscv_mlops.tracking.ledger import experiment_name
-from rtscv_mlops.tracking.registry import (
-    find_version,
-    find_versions,
-    offer_version,
-    register_version,
-)
-from rtscv_mlops.tracking.runs import open_run
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.window_run import WindowRun
 from tests.catalogue.bench import DAY, Bench, Part, assert_says, error_of, traffic
 from tests.catalogue.part_b import answering
@@ -137,20 +131,23 @@ def failure_after_commit(bench):
     add_champion(bench.client, bench.name)
     uri = bench.client.tracking_uri
     lossy = LosesAnswers(uri, uri)
-    run = open_run(lossy, bench.name, KEY)
+    registry = ModelRegistry(lossy, bench.name)
+    run = registry.runs.open(KEY)
     model_id = log_model(lossy, run.run_id)
     given = {"named": version_tags(5), "description": ""}
 
-    version = register_version(lossy, bench.name, KEY, run.run_id, model_id, **given)
+    version = registry.versions.register(KEY, run.run_id, model_id, **given)
 
     assert lossy.lost
-    assert [one.version for one in find_versions(bench.client, bench.name)] == [version]
+    assert [one.version for one in ModelRegistry(bench.client, bench.name).versions.all()] == [
+        version
+    ]
     assert len(bench.client.search_model_versions(f"name = '{bench.name}'")) == 2
 
 
 @PART.row(106, "too-long-and-too-many")
 def too_long_and_too_many(bench):
-    run = open_run(bench.client, bench.model, bench.name)
+    run = ModelRegistry(bench.client, bench.model).runs.open(bench.name)
     run.set_tags({"words": "w" * 9_000})
     run.log_params({"setting": "s" * 9_000, "a strange: name": 1})
     run.log_metrics({f"number_{place}": place for place in range(1_500)})
@@ -254,11 +251,12 @@ def challenger(bench: Bench) -> str:
     client, name = bench.client, bench.name
     bench.log_champion(GaussianNB(), *numbers())
     champion = load_champion(client, bench.monitor().model)
-    run = open_run(client, name, KEY)
+    registry = ModelRegistry(client, name)
+    run = registry.runs.open(KEY)
     named = {**version_tags(5, champion.version), "rtscv.model_sha256": champion.digest}
     given = {"named": named, "description": ""}
-    version = register_version(client, name, KEY, run.run_id, champion.model_id, **given)
-    return offer_version(client, name, version).version
+    version = registry.versions.register(KEY, run.run_id, champion.model_id, **given)
+    return registry.versions.offer(version).version
 
 
 def decide(bench: Bench, version: str, approve: bool, **review: Any) -> Any:
@@ -275,7 +273,7 @@ def nobody_answers(bench):
     time.sleep(1.1)
     with error_of(ReviewError, "expired", "not reviewed in time: Nobody answered within"):
         decide(bench, version, True, expires="1s")
-    assert find_version(bench.client, bench.name, version).review == "expired"
+    assert ModelRegistry(bench.client, bench.name).versions.get(version).review == "expired"
     assert bench.champion(bench.monitor()) == "1"
 
 
@@ -299,7 +297,7 @@ def files_changed_since(bench):
     with error_of(ReviewError, "digest_mismatch", "files of version 2 .* Do not use"):
         decide(bench, version, True)
 
-    assert find_version(bench.client, bench.name, version).review == "pending"
+    assert ModelRegistry(bench.client, bench.name).versions.get(version).review == "pending"
     assert bench.champion(bench.monitor()) == "1"
 
 

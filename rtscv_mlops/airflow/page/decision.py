@@ -14,7 +14,7 @@ from rtscv_mlops.text import plain
 if TYPE_CHECKING:
     from rtscv_mlops.airflow.page.data import Question
     from rtscv_mlops.operations.overview import WindowPage
-    from rtscv_mlops.tracking.registry import VersionSummary
+    from rtscv_mlops.tracking.versions import VersionSummary
 
 MADE_NONE = "There is nothing to decide: this window made no challenger."
 NOT_OFFERED = "Its window is still being worked on, so version {} is not offered yet."

@@ -186,7 +186,7 @@ def window_view(
         decision=decision,
         records=_records(page.history, version, zone),
         problems=tuple(plain(problem, LONG) for problem in page.history.problems),
-        links=_links(page.links),
+        links=_links(page.links.labelled()),
         has_report=page.has_report,
         newer_run=page.newer_run,
     )
