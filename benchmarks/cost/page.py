@@ -30,7 +30,7 @@ many models would cost.
 
 ![Every ratio, divided by its goal](images/cost-goals.png)
 
-## Where the time goes
+## What each second is spent on
 
 CPU seconds of the whole run on a million rows, {total:.1f} in total. The ratios below exclude the
 predictions of the models themselves. A part excludes the time of other parts that run inside it.

@@ -30,7 +30,7 @@ of the window as **{fixed:.1f} + {per_million:.2f} per million rows**, fitted to
 does not grow: at most {memory} MB at every size. The sample has at most `rectify.max_rows` rows,
 which also bounds the time that the model takes to predict.
 
-## {models:,} models, one window per hour
+## {models:,} models, a window an hour
 
 {windows:,} windows a day, {rate:.2f} a second, of which {news:.0%} contain something new.
 
@@ -38,7 +38,7 @@ which also bounds the time that the model takes to predict.
 |---|---|---|
 {needs}
 
-## What breaks first, and how to fix it
+## What breaks first, and the setting that moves it
 
 {breaks}
 """
