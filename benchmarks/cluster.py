@@ -42,7 +42,7 @@ mount -t tmpfs private /dev/shm
 cd "$own"
 exec "$@"
 """
-"""Hides the folder of the cluster but for the worker's own, and makes all else read-only."""
+"""Hides the folder of the cluster except the worker's own, and makes all else read-only."""
 
 
 def apart(*words: str) -> list[str]:
@@ -52,7 +52,7 @@ def apart(*words: str) -> list[str]:
 
 
 def can_be_apart() -> bool:
-    """Tell whether this machine lets a process have its own view of the disk."""
+    """Return whether this machine lets a process have its own view of the disk."""
     with tempfile.TemporaryDirectory() as base:
         own = Path(base, "own")
         own.mkdir()
@@ -119,7 +119,7 @@ def cluster(more: Mapping[str, str] | None = None) -> Iterator[Cluster]:
 
     Monitors must be there before `start_airflow` and `start_worker`, which are left to the caller.
     """
-    # Whoever stops us would otherwise leave all that runs in a session of its own.
+    # Otherwise a signal to us would leave processes running that have their own session.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with ExitStack() as services:
         postgres = services.enter_context(_postgres())

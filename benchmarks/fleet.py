@@ -75,7 +75,7 @@ class Watched:
         return [Interval(start, start + timedelta(days=1)) for start in starts]
 
     def is_new(self, day: int) -> bool:
-        """Tell whether a day holds a digit that the model was not taught."""
+        """Return whether a day holds a digit that the model was not taught."""
         return (self.number + day) % NEW_EVERY == NEW_EVERY - 1
 
 

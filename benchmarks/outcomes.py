@@ -23,7 +23,7 @@ PAGE = 100
 
 
 def find_problems(site: Cluster, fleet: list[Watched]) -> list[str]:
-    """Say all that is wrong with the outcomes of a fleet."""
+    """Return all that is wrong with the outcomes of a fleet."""
     client = MlflowClient(site.mlflow, site.mlflow)
     found = [problem for watched in fleet for problem in _problems(client, watched)]
     return [*found, *local_paths(site, fleet)]
@@ -72,7 +72,7 @@ def right_verdicts(site: Cluster, fleet: list[Watched]) -> int:
 
 
 def local_paths(site: Cluster, fleet: list[Watched]) -> list[str]:
-    """Say where something that tasks hand on names a place on a disk."""
+    """Return where something that tasks pass on contains a path on a disk."""
     said = [*_xcoms(site), *_runs_say(site, fleet)]
     places = (str(site.base), "file:", os.path.expanduser("~") + "/")
     return [
@@ -111,7 +111,7 @@ def _runs_say(site: Cluster, fleet: list[Watched]) -> Iterator[tuple[str, str]]:
 
 
 def shared_folders(site: Cluster, programs: Iterable[str]) -> list[str]:
-    """Say what a program sees or could write to that is not its own."""
+    """Return what a program sees or could write to that is not its own."""
     return [problem for name in programs for problem in _sees(site, name)]
 
 

@@ -1,17 +1,20 @@
-"""What a process that is ours sets up before it loads a library: commands, and tasks of Airflow."""
+"""Set up a process of ours, a command or an Airflow task, before it loads libraries.
+
+Apart from `runtime` because importing this must not load any library.
+"""
 
 import gc
 import os
 
-SELDOM = (20_000, 20, 50)
-"""Thresholds of the garbage collector; Python's own make a fifth of the time to load libraries."""
+GC_THRESHOLDS = (20_000, 20, 50)
+"""Thresholds of the garbage collector. Python's defaults cost about 20 % of import time."""
 
 
 def prepare_process() -> None:
-    """Keep vendors from reporting usage, and look for garbage seldom.
+    """Disable the usage reports of vendors, and run the garbage collector less often.
 
-    Libraries make a million objects that stay. A program that merely imports us keeps its own ways.
+    Libraries create a million objects that stay. Programs that only import us are not changed.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("DO_NOT_TRACK", "true")
-    gc.set_threshold(*SELDOM)
+    gc.set_threshold(*GC_THRESHOLDS)

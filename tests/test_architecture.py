@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "rtscv_mlops"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "rtscv_mlops"
 
 LAYERS = [  # a module may import the rows above its own, itself, and nothing else of ours
     {"__init__", "__version__"},  # the package itself, whose public names load when used
@@ -118,6 +119,32 @@ def test_a_right_import_is_let_be(package, file, line):
     (package / file).write_text(line)
 
     assert violations(package) == []
+
+
+def imports_of_tests(folder: Path) -> list[str]:
+    """The files in a folder that import a test."""
+    return [
+        file.relative_to(folder).as_posix()
+        for file in sorted(folder.rglob("*.py"))
+        if any(path[0] == "tests" for path in imports(file, folder))
+    ]
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "examples", "tools"])
+def test_benchmarks_and_examples_import_no_test(folder):
+    """What tests share with benchmarks and examples is not in a test module."""
+    assert imports_of_tests(ROOT / folder) == []
+
+
+@pytest.mark.parametrize(
+    "line", ["import tests.deployments", "def f():\n    from tests.registries import client_of"]
+)
+def test_an_import_of_a_test_is_seen(tmp_path, line):
+    """An import of a test is found, also inside a function."""
+    (tmp_path / "script.py").write_text(line)
+    (tmp_path / "other.py").write_text("import benchmarks.deployments")
+
+    assert imports_of_tests(tmp_path) == ["script.py"]
 
 
 def test_a_file_name_occurs_once():

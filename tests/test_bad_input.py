@@ -34,7 +34,7 @@ def gap(rows, value=np.nan):
 
 
 REFUSED_WINDOWS = {
-    "empty": (X, WINDOW[:0], r"deployment window has 0 row\(s\), fewer than the 3 folds\. Take a"),
+    "empty": (X, WINDOW[:0], r"deployment window has 0 row\(s\), fewer than the 3 folds\. Use a"),
     "empty table": (FRAME, FRAME_WINDOW[:0], r"deployment window has 0 row\(s\)"),
     "empty list": (X, [], r"deployment window has 0 row\(s\)"),
     "fewer rows than folds": (X, WINDOW[:2], r"has 2 row\(s\), fewer than the 3 folds"),
@@ -52,11 +52,15 @@ REFUSED_WINDOWS = {
     "numbered columns": (pd.DataFrame(X), FRAME_WINDOW, "missing 0, 1; extra a, b"),
     "column twice": (FRAME, FRAME_WINDOW[["a", "b", "b"]], "has 3 columns, the training data 2"),
     "table too wide": (FRAME, np.c_[WINDOW, WINDOW], "has 4 columns, the training data 2"),
-    "text for numbers": (X, np.full((9, 2), "tall"), "holds text where .* numbers: could not conv"),
+    "text for numbers": (
+        X,
+        np.full((9, 2), "tall"),
+        "contains text where .* numbers: could not conv",
+    ),
     "text column": (
         FRAME,
         FRAME_WINDOW.assign(b="tall"),
-        r"another type than the training data: b \(float64 in training, str now\)",
+        r"another type than in the training data: b \(float64 in training, str now\)",
     ),
     "ragged": (X, [[1.0, 2.0], [3.0]] * 5, "deployment window cannot be read as a table"),
     "NaN": (X, gap(WINDOW), "deployment window cannot be used: Input X contains NaN"),
@@ -94,8 +98,12 @@ def test_a_baseline_that_cannot_be_used(case):
 
 ONES = np.ones(len(Y))
 REFUSED_TRAINING = {
-    "one class": ({"y": 0 * Y}, {}, "training data has one class only .0.. A dummy class"),
-    "known name": ({}, {"unknown_label": 2}, "unknown_label=2 is a known class already.*Choose"),
+    "one class": (
+        {"y": 0 * Y},
+        {},
+        "training data has only one class .0.. RTSCV needs at least two",
+    ),
+    "known name": ({}, {"unknown_label": 2}, "unknown_label=2 is already a known class.*Choose"),
     "too few labels": ({"y": Y[:-1]}, {}, "inconsistent numbers of samples: 240 rows and 239 lab"),
     "missing labels": ({"y": np.where(Y, Y, np.nan)}, {}, "80 of 240 labels are missing .NaN.. Dr"),
     "None as label": ({"y": np.where(Y, "a", None)}, {}, "80 of 240 labels are missing"),

@@ -15,8 +15,8 @@ from sklearn.dummy import DummyClassifier
 from sklearn.svm import SVC
 
 from rtscv_mlops import demo, log_champion
-from rtscv_mlops.bench.catalogue import PEERS, Peer
-from rtscv_mlops.bench.compare import Labelled, _sample, bench, load_labelled
+from rtscv_mlops.bench.catalogue import DETECTORS, Entry
+from rtscv_mlops.bench.compare import BenchData, compare_detectors, load_data
 from rtscv_mlops.bench.detector import UNKNOWN, Detector
 from rtscv_mlops.bench.trials import hide_classes
 from rtscv_mlops.cli.output import print_bench
@@ -50,7 +50,7 @@ class Cutoff(Detector):
 
 
 def cutoff(value=5.0, seen=None):
-    return Peer("cutoff", "Cutoff", "today", "", lambda estimator, seed: Cutoff(value, seen))
+    return Entry("cutoff", "Cutoff", "today", "", lambda estimator, seed: Cutoff(value, seen))
 
 
 def broken(estimator, seed):
@@ -59,7 +59,7 @@ def broken(estimator, seed):
 
 def labelled(counts, estimator=None):
     rows, kinds = leaves(0, counts)
-    return Labelled("leaves", rows, kinds, estimator or DummyClassifier())
+    return BenchData("leaves", rows, kinds, estimator or DummyClassifier())
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_the_hidden_class_never_reaches_training(forest):
     """No fit is taught a row of the hidden class or a row of its own window."""
     seen = []
 
-    bench(forest, [["fig"]], {"cutoff": cutoff(seen=seen)}, rate=0.1, seeds=2)
+    compare_detectors(forest, [["fig"]], [cutoff(seen=seen)], rate=0.1, seeds=2)
 
     assert len(seen) == 4
     for fit in seen:
@@ -157,12 +157,12 @@ def test_a_rare_class_makes_a_smaller_window():
     """The rate stays as asked, the window shrinks, and a note says so."""
     data = labelled({"oak": 400, "ash": 400, "fig": 20})
 
-    done = bench(data, [["fig"]], {"cutoff": cutoff()}, rate=0.1, seeds=1)
+    done = compare_detectors(data, [["fig"]], [cutoff()], rate=0.1, seeds=1)
 
     assert (done.records[0].window_rows, done.records[0].hidden_rows) == (200, 20)
     assert done.notes == (
-        "Only 20 rows are 'fig', so the window has 200 rows where the other classes would allow "
-        "280.",
+        "Only 20 rows are 'fig', so the window has 200 rows, although the other classes would "
+        "allow 280.",
     )
 
 
@@ -175,8 +175,8 @@ def test_a_rare_class_makes_a_smaller_window():
     ids=["finds it", "flags nothing", "flags everything"],
 )
 def test_finding_is_more_than_flagging(forest, level, found, recall, lost):
-    """A peer finds the class only if it flags more of the window than of other known rows."""
-    done = bench(forest, [["fig"]], {"cutoff": cutoff(level)}, rate=0.1, seeds=1)
+    """A detector finds the class only if it flags more of the window than of other known rows."""
+    done = compare_detectors(forest, [["fig"]], [cutoff(level)], rate=0.1, seeds=1)
 
     (record,) = done.records
     assert (record.found, record.quiet) == (found, True)
@@ -189,9 +189,9 @@ def test_finding_is_more_than_flagging(forest, level, found, recall, lost):
 
 def test_the_monitor_judges_by_its_own_verdict(forest):
     """RTSCV finds fig leaves by its verdict, and its clean window is quiet."""
-    data = Labelled("leaves", forest.rows, forest.labels, SVC(random_state=0))
+    data = BenchData("leaves", forest.rows, forest.labels, SVC(random_state=0))
 
-    done = bench(data, [["fig"]], {"monitor": PEERS["monitor"]}, rate=0.1, seeds=1)
+    done = compare_detectors(data, [["fig"]], [DETECTORS["monitor"]], rate=0.1, seeds=1)
 
     (record,) = done.records
     assert record.verdict == "unknowns"
@@ -205,11 +205,11 @@ def test_the_monitor_judges_by_its_own_verdict(forest):
 
 def test_a_detector_that_cannot_run_says_why(forest):
     """Its row has the reason in place of figures, and stands below those of the others."""
-    peers = {"broken": Peer("broken", "Broken", "today", "", broken), "cutoff": cutoff()}
+    detectors = [Entry("broken", "Broken", "today", "", broken), cutoff()]
 
-    done = bench(forest, [["fig"]], peers, rate=0.1, seeds=1)
+    done = compare_detectors(forest, [["fig"]], detectors, rate=0.1, seeds=1)
 
-    works, fails = done.rows
+    works, fails = done.summaries
     assert (works.detector, works.judged, works.problem) == ("cutoff", 1, "")
     assert (fails.detector, fails.judged, fails.failed) == ("broken", 0, 1)
     assert fails.problem == "No module named 'pyod'."
@@ -217,15 +217,15 @@ def test_a_detector_that_cannot_run_says_why(forest):
 
 
 def test_a_rare_class_is_named_as_the_reason():
-    """A method that cannot split a class of three rows says which class that is."""
-    peers = {key: PEERS[key] for key in ("osnn", "pre_rectified")}
+    """A detector that cannot split a class of three rows says which class that is."""
+    detectors = [DETECTORS[name] for name in ("osnn", "pre_rectified")]
     data = labelled({"oak": 150, "ash": 150, "fig": 150, "elm": 3})
 
-    done = bench(data, [["fig"]], peers, rate=0.1, seeds=1)
+    done = compare_detectors(data, [["fig"]], detectors, rate=0.1, seeds=1)
 
-    (osnn,) = [row for row in done.rows if row.detector == "osnn"]
-    assert osnn.problem.startswith("Class 'elm' has 1 row to learn from once the rows are halved")
-    assert "Have more rows of it." in osnn.problem
+    (osnn,) = [row for row in done.summaries if row.detector == "osnn"]
+    assert osnn.problem.startswith("Class 'elm' has 1 training row after the rows are halved")
+    assert "Provide more rows of it." in osnn.problem
 
 
 def test_free_text_is_said_to_blind_those_that_need_numbers():
@@ -238,7 +238,9 @@ def test_free_text_is_said_to_blind_those_that_need_numbers():
     texts = told.assign(note=[f"leaf {number}" for number in range(len(rows))])
 
     plain, text = (
-        _sample("leaves", Known(table, kinds, lambda frame: frame), DummyClassifier(), 1000).notes
+        BenchData.sample(
+            "leaves", Known(table, kinds, lambda frame: frame), DummyClassifier(), 1000
+        ).notes
         for table in (told, texts)
     )
 
@@ -254,11 +256,11 @@ def test_boolean_labels_keep_their_names(tmp_path):
     model = SVC(random_state=0).fit(rows, kinds == "oak")
     log_champion(model, rows, kinds == "oak", name="is-oak", tracking_uri=deployment.uri)
 
-    data = load_labelled(deployment.monitor("is-oak", model="is-oak"), 1000)
+    data = load_data(deployment.monitor("is-oak", model="is-oak"), 1000)
 
     assert data.classes == [False, True]
     with pytest.raises(InputError, match="has 2 classes: False, True"):
-        bench(data, None, {}, rate=0.1, seeds=1)
+        compare_detectors(data, None, [], rate=0.1, seeds=1)
 
 
 @pytest.mark.parametrize("labels", [["oak", "ash", "fig"], [3, 0, 1]], ids=["words", "numbers"])
@@ -274,38 +276,38 @@ def test_class_weights_stay_with_their_classes(labels):
             weighed.append(estimator.class_weight)
             raise InputError("Enough.")
 
-    peers = {"keep": Peer("keep", "Keep", "today", "here", Keep)}
+    detectors = [Entry("keep", "Keep", "today", "here", Keep)]
     with pytest.raises(InputError, match="Enough"):
-        bench(
+        compare_detectors(
             replace(
                 rows,
                 labels=np.array([named[label] for label in rows.labels]),
                 estimator=SVC(class_weight=weights),
             ),
             [[named["ash"]]],
-            peers,
+            detectors,
             rate=0.1,
             seeds=1,
         )
 
     known = sorted([named["oak"], named["fig"]])
     assert weighed == [{code: weights[label] for code, label in enumerate(known)}]
-    ours = bench(
+    ours = compare_detectors(
         replace(rows, estimator=SVC(class_weight=dict(zip(named, (1.0, 2.0, 3.0), strict=True)))),
         [["ash"]],
-        {"monitor": PEERS["monitor"]},
+        [DETECTORS["monitor"]],
         rate=0.1,
         seeds=1,
     )
-    assert (ours.rows[0].judged, ours.rows[0].failed) == (1, 0)
+    assert (ours.summaries[0].judged, ours.summaries[0].failed) == (1, 0)
 
 
 def test_a_table_without_a_figure_is_an_error(forest):
     """If no detector can run, nothing was tried: that is an error with each one's reason."""
-    peers = {"broken": Peer("broken", "Broken", "today", "", broken)}
+    detectors = [Entry("broken", "Broken", "today", "", broken)]
 
     with pytest.raises(InputError, match=r"No detector could run.* Broken: No module named 'pyod'"):
-        bench(forest, [["fig"]], peers, rate=0.1, seeds=1)
+        compare_detectors(forest, [["fig"]], detectors, rate=0.1, seeds=1)
 
 
 class Chatty(Cutoff):
@@ -318,11 +320,11 @@ class Chatty(Cutoff):
 
 def test_a_talkative_model_is_not_heard(forest, capsys):
     """What a model prints while it is fitted does not reach standard output, where JSON goes."""
-    chatty = Peer("chatty", "Chatty", "today", "", lambda estimator, seed: Chatty())
+    chatty = Entry("chatty", "Chatty", "today", "", lambda estimator, seed: Chatty())
 
-    done = bench(forest, [["fig"]], {"chatty": chatty}, rate=0.1, seeds=1)
+    done = compare_detectors(forest, [["fig"]], [chatty], rate=0.1, seeds=1)
 
-    assert done.rows[0].judged == 1
+    assert done.summaries[0].judged == 1
     assert capsys.readouterr().out == ""
 
 
@@ -337,10 +339,10 @@ class ShortOnly(Cutoff):
 
 def test_cases_that_the_monitor_cannot_judge_are_told(forest):
     """The conclusion counts them apart, and names no class that was not judged."""
-    picky = Peer("monitor", "Monitor", "ours", "", lambda estimator, seed: ShortOnly())
-    peers = {"monitor": picky, "broken": Peer("broken", "Broken", "today", "", broken)}
+    picky = Entry("monitor", "Monitor", "ours", "", lambda estimator, seed: ShortOnly())
+    detectors = [picky, Entry("broken", "Broken", "today", "", broken)]
 
-    sentences = bench(forest, None, peers, rate=0.1, seeds=1).sentences
+    sentences = compare_detectors(forest, None, detectors, rate=0.1, seeds=1).sentences
 
     assert sentences[:2] == (
         "The monitor would have found what was hidden at 10 % of a window of 210 rows in 1 of 1 "
@@ -354,7 +356,7 @@ def test_windows_of_different_size_are_told_so():
     """A rare class has a small window, which the size of another case does not stand for."""
     data = labelled({"oak": 400, "ash": 400, "fig": 10})
 
-    done = bench(data, None, {"monitor": replace(cutoff(), name="monitor")}, rate=0.1, seeds=1)
+    done = compare_detectors(data, None, [replace(cutoff(), name="monitor")], rate=0.1, seeds=1)
 
     assert [record.window_rows for record in done.records] == [143, 100, 143]
     assert "10 % of a window of 100 to 143 rows in" in done.sentences[0]
@@ -364,18 +366,18 @@ def test_every_class_is_hidden_in_turn():
     """Without a choice each class has its turn; one with too few rows is left out and named."""
     data = labelled({"oak": 200, "elm": 200, "ash": 200, "fig": 4})
 
-    done = bench(data, None, {"cutoff": cutoff()}, rate=0.1, seeds=2)
+    done = compare_detectors(data, None, [cutoff()], rate=0.1, seeds=2)
 
     assert [case.hidden for case in done.cases] == [("ash",)] * 2 + [("elm",)] * 2 + [("oak",)] * 2
-    assert (done.rows[0].judged, done.rows[0].found) == (6, 2)
+    assert (done.summaries[0].judged, done.summaries[0].found) == (6, 2)
     assert done.notes[0].startswith("'fig' could not be hidden. There are 4 rows of 'fig', and")
 
 
 def test_better_figures_are_told_with_their_price(forest):
     """Who has every hidden row because it flags every row is not told as simply better."""
-    peers = {"monitor": replace(cutoff(9.5), name="monitor"), "cutoff": cutoff(-99.0)}
+    detectors = [replace(cutoff(9.5), name="monitor"), cutoff(-99.0)]
 
-    sentences = bench(forest, [["fig"]], peers, rate=0.1, seeds=1).sentences
+    sentences = compare_detectors(forest, [["fig"]], detectors, rate=0.1, seeds=1).sentences
 
     assert "recall 1.00 by Cutoff with known lost 1.00 (monitor 0.14 " in sentences[1]
     assert "F 0." not in sentences[1]
@@ -469,7 +471,7 @@ def test_a_narrow_terminal_loses_no_figure(forest, monkeypatch, capsys):
     """In 60 columns, or the 80 of a pipe, names and figures are all there in one line each."""
     monkeypatch.setenv("COLUMNS", "60")
 
-    print_bench(bench(forest, [["fig"]], {"cutoff": cutoff()}, rate=0.1, seeds=1))
+    print_bench(compare_detectors(forest, [["fig"]], [cutoff()], rate=0.1, seeds=1))
 
     out = capsys.readouterr().out
     (row,) = [line.split() for line in out.splitlines() if line.startswith(" Cutoff")]
@@ -501,7 +503,7 @@ def test_the_settings_of_the_monitor_count(tmp_path, command):
     more = f"  fit: {__name__}:fit_svm\nrectify:\n  alpha: 1.0e-300\n"
     strict = deployment.monitor("strict", more)
 
-    data = load_labelled(strict, 1000)
+    data = load_data(strict, 1000)
     words = ("--hide-class", "oak", "--rate", 0.3, "--detector", "monitor", "--json", "--monitor")
     by_default = json.loads(command(*words, tmp_path / f"{MODEL}.yaml")[1])
     by_file = json.loads(command(*words, tmp_path / "strict.yaml")[1])
@@ -517,7 +519,11 @@ def test_the_settings_of_the_monitor_count(tmp_path, command):
         (("--hide-class", "12"), "unknown_class", "not taught a class '12'. Its classes are 1, 2,"),
         (("--rate", "10"), "bad_rate", "Write ten percent as 0.1"),
         (("--rate", "0"), "bad_rate", "more than 0 and less than 1"),
-        (("--rate", "0.001", "--hide-class", "1"), "too_few_rows", "0 of them hidden; at least 30"),
+        (
+            ("--rate", "0.001", "--hide-class", "1"),
+            "too_few_rows",
+            "0 of them hidden. It needs at least 30",
+        ),
         (
             ("--detector", "oracle"),
             "unknown_detector",
@@ -542,13 +548,13 @@ def test_bad_words_get_a_sentence(command, digits, words, code, sentence):
 def test_two_classes_are_too_few():
     """With one of two hidden there is no model left to try."""
     with pytest.raises(InputError, match=r"has 2 classes: 'ash', 'oak'.*three classes or more"):
-        bench(labelled({"oak": 99, "ash": 99}), None, {}, rate=0.1, seeds=1)
+        compare_detectors(labelled({"oak": 99, "ash": 99}), None, [], rate=0.1, seeds=1)
 
 
 def test_no_class_has_rows_enough():
     """If no class can be hidden in its turn, that is an error with the first reason."""
     with pytest.raises(InputError, match=r"No class can be hidden\. 'ash' could not be hidden"):
-        bench(labelled(dict.fromkeys(KINDS, 9)), None, {}, rate=0.1, seeds=1)
+        compare_detectors(labelled(dict.fromkeys(KINDS, 9)), None, [], rate=0.1, seeds=1)
 
 
 def test_a_champion_without_training_data(command, tmp_path):

@@ -270,7 +270,9 @@ def test_weights_are_refused_where_they_would_be_ignored(estimator):
     """An estimator that takes no weights is named, instead of the weights being dropped."""
     X, y, window, _ = new_blob()
 
-    with pytest.raises(InputError, match=r"given, but KNeighborsClassifier takes none\. Leave"):
+    with pytest.raises(
+        InputError, match=r"given, but KNeighborsClassifier does not support it\. Leave"
+    ):
         RTSCVClassifier(estimator).fit(X, y, window, sample_weight=np.ones(len(y)))
 
 

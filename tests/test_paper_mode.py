@@ -184,8 +184,10 @@ def test_a_splitter_that_cannot_split_says_so():
 
 
 def test_a_baseline_is_refused():
-    """Algorithm 1 knows no baseline; one that would be ignored is refused."""
+    """Algorithm 1 has no baseline; one that would be ignored is refused."""
     X, y, window, _ = new_blob()
 
-    with pytest.raises(InputError, match="mode='paper' is Algorithm 1, which knows no baseline"):
+    with pytest.raises(
+        InputError, match="mode='paper' is the published algorithm, which has no baseline"
+    ):
         RTSCVClassifier(SVC(), mode="paper").fit(X, y, window, baseline=window)

@@ -43,10 +43,10 @@ def test_a_network_learns_and_grows(name, known):
     assert np.mean(net.predict(known.later) == known.truth) > 0.6
 
 
-def test_peers_are_what_their_names_say(plain, known):
+def test_detectors_are_what_their_names_say(plain, known):
     """pytorch-ood's scores are the definitions: higher for unknown, one for each image."""
     module = plain.module_.eval()
-    scores = networks.make_peers(module, known)
+    scores = networks.make_detectors(module, known)
     with torch.no_grad():
         logits = module(torch.as_tensor(known.later)).numpy()
 
@@ -62,7 +62,7 @@ def test_peers_are_what_their_names_say(plain, known):
 def test_mahalanobis_is_the_nearest_class_s_distance(plain, known):
     """The score grows with the distance to the nearest class mean in the last layer's features."""
     module = plain.module_.eval()
-    score = networks.make_peers(module, known)["mahalanobis"]
+    score = networks.make_detectors(module, known)["mahalanobis"]
     far = np.ones((4, 3, 32, 32), dtype=np.float32)
 
     assert score(far).min() > np.median(score(known.later))

@@ -10,7 +10,7 @@ from benchmarks.paper import pages, tables
 from benchmarks.paper.network_pages import describe_networks
 from benchmarks.paper.published import NETWORKS, TABULAR
 from benchmarks.paper.store import ROOT, Store, name_of, run
-from rtscv_mlops.bench.catalogue import PEERS
+from rtscv_mlops.bench.catalogue import DETECTORS
 from rtscv_mlops.errors import InputError
 
 
@@ -51,12 +51,12 @@ def test_every_method_has_a_row():
     assert "| **RTSCV, monitor** | 1 | 96.0 ± 1.4 |" in text
     assert "| Energy |  | No values. |" in text
     assert "| EVM |  | not run yet | 97.0 |" in text
-    for peer in PEERS.values():
-        assert f"{peer.title}" in text
+    for entry in DETECTORS.values():
+        assert f"{entry.title}" in text
 
 
 def test_networks_are_read_from_their_records():
-    """Above or not above the rivals, and what known images lose: as measured."""
+    """Above or not above the other detectors, and what known images lose: as measured."""
     made = {"net": "ResNet", "known": "CIFAR-10", "unknown": "SVHN", "accuracy_plain": 0.72}
     made |= {"verdict": "unknowns", "unknown_rate": 0.3, "true_rate": 0.33}
     for method in ("baseline", "odin", "mahalanobis", "energy", "openmax", "rtscv"):
@@ -96,7 +96,7 @@ def test_the_page_is_what_its_records_say():
 def test_the_paper_s_figures_are_in_range():
     """Every figure copied from the paper is a percentage, of a method that exists."""
     for figures in TABULAR.values():
-        assert set(figures) <= set(PEERS)
+        assert set(figures) <= set(DETECTORS)
         assert all(20 < figure < 100 for figure in figures.values())
     for row in NETWORKS.values():
         assert all(one is None or 70 < one < 100 for figures in row.values() for one in figures)
@@ -172,4 +172,4 @@ def test_the_plan_has_every_method_on_every_row(quick):
     """The whole plan is every detector on the nine rows of Table 1, for each removal of classes."""
     names = [name for name, _ in tables.plan(seeds=2, quick=quick)]
 
-    assert len(set(names)) == len(names) == (2 if quick else 2 * 9) * len(PEERS)
+    assert len(set(names)) == len(names) == (2 if quick else 2 * 9) * len(DETECTORS)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from rtscv_mlops.process import SELDOM
+from rtscv_mlops.process import GC_THRESHOLDS
 
 TELL = "; print(gc.get_threshold(), os.environ.get('DO_NOT_TRACK'))"
 
@@ -31,14 +31,14 @@ def test_an_import_changes_nothing(module):
 
 
 def test_a_process_of_ours_is_prepared():
-    """It looks for garbage seldom, and vendors do not report usage."""
+    """The garbage collector runs less often, and vendors do not report usage."""
     prepared = told("from rtscv_mlops.process import prepare_process; prepare_process()")
 
-    assert prepared == f"{SELDOM} true"
+    assert prepared == f"{GC_THRESHOLDS} true"
 
 
 def test_what_a_user_has_set_stays():
-    """A user who lets vendors report usage may."""
+    """A user's own choice about usage reports is kept."""
     program = "from rtscv_mlops.process import prepare_process; prepare_process()"
 
-    assert told(program, DO_NOT_TRACK="false") == f"{SELDOM} false"
+    assert told(program, DO_NOT_TRACK="false") == f"{GC_THRESHOLDS} false"

@@ -638,7 +638,7 @@ def test_a_model_without_conventions():
     [
         ("tests.nowhere:fit", "cannot be imported here: No module named 'tests.nowhere'"),
         ("tests.champions:fit_forset", "cannot be imported here: .*fit_forset"),
-        ("tests.champions:not_a_function", "which is no function"),
+        ("tests.champions:not_a_function", "which is not a function"),
     ],
 )
 def test_a_factory_must_exist(client, numbers, name, complaint):

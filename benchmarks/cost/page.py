@@ -65,7 +65,7 @@ def render(stored: dict[str, Any]) -> str:
 
 
 def is_met(row: dict[str, Any]) -> bool:
-    """Tell whether a figure that has a goal reaches it."""
+    """Return whether a figure that has a goal reaches it."""
     return bool(row["value"] >= row["goal"] if row["least"] else row["value"] <= row["goal"])
 
 

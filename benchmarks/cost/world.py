@@ -48,7 +48,7 @@ def known_rows(rows: int, seed: int) -> tuple[pd.DataFrame, NDArray[Any]]:
 
 
 def write_window(folder: Path, rows: int, seed: int = 0) -> None:
-    """Write one day, of which a share is of classes that nobody was taught."""
+    """Write one day, of which a share is of classes that the model was not taught."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(seed)
     start = pd.Timestamp(DAY, tz="UTC")

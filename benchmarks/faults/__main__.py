@@ -1,4 +1,4 @@
-"""`make faults`: every promise about faults, rivals and hostile data, tried many times.
+"""`make faults`: every promise about faults, concurrent work and hostile data, tried many times.
 
 Writes `results/faults.json` as each experiment ends, and the tables of `docs/reliability.md`. Name
 experiments to run only those; `--quick` is a sanity run that writes nothing.
@@ -23,9 +23,9 @@ EXPERIMENTS = {
     "kill-times-postgres": "benchmarks.faults.kills:times_on_postgres",
     "lost-answers": "benchmarks.faults.lost:run",
     "outages": "benchmarks.faults.outages:run",
-    "rival-promoters": "benchmarks.faults.rivals:promoters",
-    "rival-windows": "benchmarks.faults.rivals:windows",
-    "frozen-tasks": "benchmarks.faults.rivals:frozen",
+    "rival-promoters": "benchmarks.faults.concurrency:promoters",
+    "rival-windows": "benchmarks.faults.concurrency:windows",
+    "frozen-tasks": "benchmarks.faults.concurrency:frozen",
     "human-races": "benchmarks.faults.humans:run",
     "bad-input": "benchmarks.faults.suites:bad_input",
     "properties": "benchmarks.faults.suites:properties",

@@ -9,10 +9,17 @@ from tempfile import TemporaryDirectory
 from rich.progress import track
 
 from benchmarks.faults.tally import Tally
+from benchmarks.registries import (
+    MODEL,
+    add_champion,
+    client_of,
+    log_model,
+    new_database,
+    version_tags,
+)
 from rtscv_mlops.tracking.promotion import promote, read_history, record_decision, roll_back
 from rtscv_mlops.tracking.registry import offer_version, register_version
 from rtscv_mlops.tracking.runs import open_run
-from tests.registries import MODEL, add_champion, client_of, log_model, new_database, version_tags
 
 Undo = Callable[[], object]
 Edit = Callable[[random.Random, Path], Undo]

@@ -82,7 +82,7 @@ class Judged:
     verdicts: dict[float, str]
 
     def alarm(self, level: float) -> bool:
-        """Say whether someone was alarmed; a window that could not be judged counts as one."""
+        """Return whether there was an alarm; a window that could not be judged counts as one."""
         return self.verdicts[level].startswith(("unknowns", "failed"))
 
 
@@ -139,7 +139,7 @@ def draw(source: Source, condition: str, seed: int) -> tuple[Any, NDArray[Any], 
 def move(window: Any, training: Any, condition: str, rng: np.random.Generator) -> Any:
     """Move a quarter of the numeric features, or make all of them noisy.
 
-    The spread is that of the middle two thirds: a column that is zero but for a few huge values
+    The spread is that of the middle two thirds: a column that is zero except for a few huge values
     has none, and stays.
     """
     table, known = pd.DataFrame(window).copy(), pd.DataFrame(training)
@@ -178,13 +178,13 @@ def tally(judged: list[Judged], level: float) -> Tally:
 
 
 def holds(failures: int, trials: int, level: float) -> bool:
-    """Say whether the level held: in the rate, and in its upper limit with some slack."""
+    """Return whether the level held: in the rate, and in its upper limit with some slack."""
     bound = Tally("false alarms", "", trials, failures).upper_bound
     return failures <= level * trials and bound <= SLACK * level
 
 
 def _by_source(alarms: dict[str, list[bool]], level: float) -> str:
-    """Tell the alarms of each data set, and whether the level held on it."""
+    """Return the alarms of each data set, and whether the level held on it."""
     counts = {name: (sum(of_one), len(of_one)) for name, of_one in alarms.items()}
     held = sum(holds(*count, level) for count in counts.values())
     said = [f"{n} {c[0]}{'' if holds(*c, level) else ' (NOT)'}" for n, c in counts.items()]
@@ -200,7 +200,7 @@ def _alarms(judged: list[Judged], level: float) -> dict[str, list[bool]]:
 
 
 def _by_training(judged: list[Judged], level: float) -> str:
-    """Tell how far the rates of single training sets lie apart."""
+    """Return how far the rates of single training sets lie apart."""
     alarms: dict[tuple[str, int], list[bool]] = {}
     for one in judged:
         alarms.setdefault((one.source, one.seed // SAME_TRAINING), []).append(one.alarm(level))

@@ -13,10 +13,10 @@ from tempfile import TemporaryDirectory
 from benchmarks.faults import failpoints
 from benchmarks.faults.races import REPORT, add_offered, attempt, shared_digest
 from benchmarks.faults.world import PRELOAD, Trial, World
+from benchmarks.registries import client_of
 from rtscv_mlops.tracking.client import MlflowClient
 from rtscv_mlops.tracking.journal import PROMOTED, last_move
 from rtscv_mlops.tracking.promotion import promote, read_history, record_decision, roll_back
-from tests.registries import client_of
 
 PATIENCE = 120.0
 OWN_RUN = "post runs/create#2 after"
@@ -25,7 +25,7 @@ FENCED = re.compile(
     r"(post runs/(?!log-parameter|create)|put artifacts/\*/\*/artifacts/(?!decisions)"
     r"|(post|patch|delete) (model-versions|registered-models)/)"
 )
-"""Writes to the window's run, a version or an alias; claims are made once whoever makes them."""
+"""Writes to the window's run, a version or an alias; claims are made once by any process."""
 ONE_CALL = re.compile(r"(post|patch|put) (logged-models|artifacts/\*/models/)")
 """Steps of MLflow's own call that stores a model: a worker cannot look around between them."""
 BEGUN = "post runs/set-tag#1 after"

@@ -226,7 +226,7 @@ def outcome_of(kind: str, number: int, folder: Path) -> str:
 def judged(
     attempt: Callable[[Path, str, bytes], None], folder: Path, name: str, data: bytes
 ) -> str:
-    """Say whether an input was taken or refused; anything but our error is told by its name."""
+    """Return whether an input was taken or refused, or the name of an error that is not ours."""
     try:
         attempt(folder, name, data)
     except RtscvError as error:

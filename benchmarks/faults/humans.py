@@ -16,10 +16,11 @@ from tempfile import TemporaryDirectory
 
 from rich.progress import track
 
-from benchmarks.faults.races import Rivals, Told, add_challenger, attempt, rivals
+from benchmarks.faults.races import Told, Workers, add_challenger, attempt, workers
 from benchmarks.faults.servers import sqlite_server
 from benchmarks.faults.tally import Tally
 from benchmarks.faults.world import BASE, Trial, World, world_on
+from benchmarks.registries import client_of
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.models.trust import fetched
 from rtscv_mlops.review.answers import (
@@ -34,7 +35,6 @@ from rtscv_mlops.tracking.journal import OUTCOMES, Record
 from rtscv_mlops.tracking.promotion import read_history
 from rtscv_mlops.tracking.registry import find_alias, find_version, offer_version
 from rtscv_mlops.tracking.runs import open_run
-from tests.registries import client_of
 
 EACH = 30
 EXPIRES = 2.0
@@ -47,7 +47,7 @@ class Case:
     """A challenger that waits for review, and two who are about to act."""
 
     world: World
-    two: Rivals
+    two: Workers
     trial: Trial
     version: str
     seed: int
@@ -76,7 +76,7 @@ class Case:
 
 def run(quick: bool) -> Iterator[Tally]:
     """Every race, so often."""
-    with sqlite_server() as server, world_on(server) as world, rivals(2) as two:
+    with sqlite_server() as server, world_on(server) as world, workers(2) as two:
         client_of(server.address)
         for what, act in RACES.items():
             rounds = range(1 if quick else EACH)
@@ -85,7 +85,7 @@ def run(quick: bool) -> Iterator[Tally]:
             yield Tally("humans", what, len(found), len(wrong), "; ".join(wrong[:3]))
 
 
-def race(world: World, two: Rivals, act: Callable[[Case], list[str]], seed: int) -> list[str]:
+def race(world: World, two: Workers, act: Callable[[Case], list[str]], seed: int) -> list[str]:
     """Run one race; return what is wrong afterwards."""
     trial = world.trial()
     if act is at_the_timeout:
@@ -255,7 +255,7 @@ def after_a_clear(case: Case) -> list[str]:
 
 
 def after_the_champion_moved(case: Case) -> list[str]:
-    """An approval, while or after somebody else makes another version the champion."""
+    """An approval, while or after another user makes another version the champion."""
     client, model = case.world.client, case.trial.model
     other = client.copy_model_version(f"models:/{BASE}/1", model).version
     moved = (move_by_hand, (case.world.server.address, model, str(other)))
@@ -291,7 +291,7 @@ def after_a_newer_one(case: Case) -> list[str]:
 
 
 def with_changed_files(case: Case) -> list[str]:
-    """An approval before, after or while somebody changes a file of the challenger."""
+    """An approval before, after or while a file of the challenger is changed."""
     version, file = own_files(case)
     case = Case(case.world, case.two, case.trial, version, case.seed)
     changed = (change_file, (file,))

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from rich.progress import track
 
+from benchmarks.deployments import WITH_FIGS, leaves
 from benchmarks.faults import failpoints
 from benchmarks.faults.servers import MlflowServer, postgres_server, sqlite_server
 from benchmarks.faults.tally import Tally
 from benchmarks.faults.world import Trial, World, was_killed, world_on
-from tests.deployments import WITH_FIGS, leaves
 
 SEEDS = 5
 POINTS_PER_SEED = 24

@@ -132,7 +132,7 @@ def _impatient(fault: str) -> dict[str, str]:
 
 
 def surplus(trial: Trial, tries: int) -> list[str]:
-    """Say what there is more of than one write each leaves; each try may have stored a model."""
+    """Return what there is more of than one write each leaves; each try may have stored a model."""
     client, model = trial.world.client, trial.model
     counts = {
         "versions": len(client.search_model_versions(f"name = '{model}'")) - 1,

@@ -109,13 +109,13 @@ def login_page(place: Place) -> AbstractContextManager[None]:
 def locked(place: Place) -> Iterator[None]:
     """Lock the server's database from another process, this one."""
     file = place.world.server.database.removeprefix("sqlite:///")
-    rival = sqlite3.connect(file, timeout=30, isolation_level=None)
-    rival.execute("BEGIN EXCLUSIVE")
+    lock = sqlite3.connect(file, timeout=30, isolation_level=None)
+    lock.execute("BEGIN EXCLUSIVE")
     try:
         yield
     finally:
-        rival.execute("ROLLBACK")
-        rival.close()
+        lock.execute("ROLLBACK")
+        lock.close()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Poisoning: windows that somebody crafted, and what the monitor shows of it.
+"""Poisoning: windows that an attacker crafted, and what the monitor shows of them.
 
 Pendigits through the pipeline's own reader and judgement, without MLflow: eight of ten digits are
 taught by 2 000 rows; a window is a day of 1 000 rows from 20 tenants. `invent` floods it with rows
@@ -143,7 +143,7 @@ def as_table(rows: Rows) -> pd.DataFrame:
 
 
 def quiet(traffic: Traffic) -> pd.DataFrame:
-    """Nobody attacks."""
+    """No attack."""
     return traffic.ordinary(traffic.rows)
 
 
@@ -207,7 +207,7 @@ def judge(
 
 
 def missing_signs(kind: str, traffic: Traffic) -> str:
-    """Say which signs of a flood are not shown."""
+    """Return which signs of a flood are not shown."""
     copies, signs = FLOODS[kind]
     facts = judge(traffic, invent(traffic, copies)).facts
     lost = [sign for sign in signs if not any(SIGNS[sign] in said for said in facts.findings)]
@@ -224,7 +224,7 @@ def class_loss(traffic: Traffic, done: Rectification) -> float:
 
 
 def canary_trial(window: Callable[[Traffic], pd.DataFrame], traffic: Traffic) -> str:
-    """Say that a canary was not found."""
+    """Return that a canary was not found."""
     facts = judge(traffic, window(traffic)).facts
     if facts.canary is None:
         return "; ".join(facts.findings)
@@ -232,7 +232,7 @@ def canary_trial(window: Callable[[Traffic], pd.DataFrame], traffic: Traffic) ->
 
 
 def blind_trial(traffic: Traffic) -> str:
-    """Say that a blind monitor went unnoticed."""
+    """Return that a blind monitor went unnoticed."""
     facts = judge(traffic, quiet(traffic), **BLINDING).facts
     told = any(BLIND in said for said in facts.findings)
     return "" if told and facts.canary and not facts.canary.found else "not noticed"
@@ -272,7 +272,7 @@ def tried(trial: Callable[..., str], *given: Any) -> str:
 
 
 def blocked(traffics: list[Traffic], limit: float = 0.05) -> Tally:
-    """Swallow a digit: whoever loses twice the limit must be blocked; just above it is chance."""
+    """Swallow a digit: a loss of twice the limit must be blocked; just above it is chance."""
     losses, stopped = [], 0
 
     def trial(traffic: Traffic) -> str:

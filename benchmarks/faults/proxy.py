@@ -116,7 +116,7 @@ class _Passage(BaseHTTPRequestHandler):
         try:
             self._answer(answer.status_code, shown, answer.headers.get("Content-Type", ""), size)
         except ConnectionError:
-            pass  # Nobody waits for a late answer.
+            pass  # The client no longer waits for a late answer.
 
     def _ask(self, body: bytes) -> requests.Response:
         headers = {name: text for name, text in self.headers.items() if name.lower() != "host"}
@@ -149,4 +149,4 @@ class _Passage(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _pass
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""

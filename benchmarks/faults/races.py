@@ -1,4 +1,4 @@
-"""Rivals in processes of their own who act at one moment, and challengers to decide about."""
+"""Workers in processes of their own that act at the same moment, and challengers to decide on."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -12,22 +12,22 @@ from typing import Any
 from mlflow.tracking import MlflowClient
 
 from benchmarks.faults.world import BASE, PRELOAD, Trial
+from benchmarks.registries import client_of, version_tags
 from rtscv_mlops.errors import ReviewError, RtscvError
 from rtscv_mlops.models.trust import model_digest
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.registry import offer_version, register_version
 from rtscv_mlops.tracking.runs import open_run
-from tests.registries import client_of, version_tags
 
 HEAD_START = 0.03
-"""Seconds in which all rivals hear what they are to do."""
+"""Seconds until all workers know what to do."""
 REPORT = "r" * 64
 Act = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What one rival got: a result, or an error with its code and sentence."""
+    """What one worker got: a result, or an error with its code and message."""
 
     result: Any = None
     code: str = ""
@@ -42,7 +42,7 @@ class Told:
         return f"{self.code}: {self.sentence}" if self.code else f"won {self.result}"
 
 
-class Rivals:
+class Workers:
     """Processes that wait for something to do, all at the same moment."""
 
     def __init__(self, number: int) -> None:
@@ -59,7 +59,7 @@ class Rivals:
             self._processes.append(process)
 
     def race(self, *acts: Act) -> list[Told]:
-        """Have one rival do each of these at once; return what each got."""
+        """Have one worker do each of these at once; return what each got."""
         moment = time.time() + HEAD_START
         used = self._pipes[: len(acts)]
         for pipe, act in zip(used, acts, strict=True):
@@ -67,20 +67,20 @@ class Rivals:
         return [pipe.recv() for pipe in used]
 
     def close(self) -> None:
-        """Send all of them home."""
+        """Stop all of them."""
         for pipe, process in zip(self._pipes, self._processes, strict=True):
             pipe.close()
             process.join()
 
 
 @contextmanager
-def rivals(number: int) -> Iterator[Rivals]:
-    """So many rivals for a while."""
-    found = Rivals(number)
+def workers(number: int) -> Iterator[Workers]:
+    """Start workers, and stop them at the end."""
+    started = Workers(number)
     try:
-        yield found
+        yield started
     finally:
-        found.close()
+        started.close()
 
 
 def _serve(pipe: Connection) -> None:

@@ -49,7 +49,7 @@ class MlflowServer:
         return self
 
     def answers(self) -> bool:
-        """Tell whether the server is up."""
+        """Return whether the server is up."""
         try:
             return requests.get(f"{self.address}/health", timeout=5).ok
         except requests.RequestException:
@@ -64,7 +64,7 @@ class MlflowServer:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]

@@ -21,6 +21,7 @@ import numpy as np
 import psutil
 from rich.progress import track
 
+from benchmarks.deployments import KNOWN, WITH_FIGS, Deployment, leaves
 from benchmarks.faults.proxy import LossyProxy
 from benchmarks.faults.servers import sqlite_server
 from benchmarks.faults.tally import Tally
@@ -29,7 +30,6 @@ from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ReviewError, ServiceError
 from rtscv_mlops.tracking.promotion import read_history
 from rtscv_mlops.tracking.runs import find_runs
-from tests.deployments import KNOWN, WITH_FIGS, Deployment, leaves
 
 HOURS, QUICK_HOURS = 1.1, 0.02
 PAUSE = 30.0
@@ -66,7 +66,7 @@ class RandomlyLossyProxy(LossyProxy):
         self._chance = random.Random(0)
 
     def fault_of(self, method: str, path: str) -> str:
-        """Say what is to happen to a request; nothing, mostly."""
+        """Return what is to happen to a request; mostly nothing."""
         return self._chance.choice(HURTS) if self._chance.random() < FAULTS else ""
 
 

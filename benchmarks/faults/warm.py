@@ -6,9 +6,9 @@ A worker then takes a second instead of three; what it writes is the same.
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.deployments import NEW, deploy
 from benchmarks.faults import world
 from rtscv_mlops.models import save
-from tests.deployments import NEW, deploy
 
 _in_a_process_of_its_own = save._try_model
 save._try_model = world._try_here

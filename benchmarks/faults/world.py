@@ -23,6 +23,7 @@ from typing import Any
 
 from mlflow.tracking import MlflowClient
 
+from benchmarks.deployments import EMPTY, KNOWN, NEW, QUIET, WITH_FIGS, Deployment, leaves
 from benchmarks.faults import failpoints
 from benchmarks.faults.servers import MlflowServer
 from rtscv_mlops import log_champion
@@ -37,7 +38,6 @@ from rtscv_mlops.tracking.promotion import read_history
 from rtscv_mlops.tracking.registry import find_alias, find_versions
 from rtscv_mlops.tracking.runs import find_runs
 from rtscv_mlops.window import Interval
-from tests.deployments import EMPTY, KNOWN, NEW, QUIET, WITH_FIGS, Deployment, leaves
 
 __all__ = ["EMPTY", "NEW", "QUIET", "Trial", "World"]
 
@@ -62,7 +62,7 @@ alert: {{webhook_url: {webhook}}}
 
 
 class World:
-    """One MLflow server with a champion, days of traffic, and somebody who takes alerts."""
+    """One MLflow server with a champion, days of traffic, and a receiver of alerts."""
 
     def __init__(self, server: MlflowServer, folder: Path) -> None:
         self.server, self.folder = server, folder
@@ -142,7 +142,7 @@ class Trial:
         return process.exitcode
 
     def problems(self, day: str = NEW, champion: str = "2", alerts: int | None = 1) -> list[str]:
-        """Say what is wrong after the last try: see `find_problems`."""
+        """Return what is wrong after the last try: see `find_problems`."""
         expected = partial(find_problems, self.world.client, self.model, day)
         found = expected(champion)
         told = self.world.alerts.count(self.model)
@@ -151,14 +151,14 @@ class Trial:
         return found
 
     def half_done_problems(self) -> list[str]:
-        """Say what somebody could see amiss while the window is not finished."""
+        """Return what a user could see that is wrong while the window is not finished."""
         client = self.world.client
         found = list(_version_problems(client, self.model))
         now = find_alias(client, self.model, "champion")
         records = read_history(client, self.model).records
         moves = [record.version for record in records if record.kind in MOVES]
         if now not in ("1", *moves):
-            found.append(f"champion is {now}, and nobody decided so")
+            found.append(f"champion is {now}, without a decision")
         return found
 
 
@@ -269,11 +269,11 @@ class _TakeAlert(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def was_killed(exit_code: int | None) -> bool:
-    """Tell whether a worker died by the signal that cannot be caught."""
+    """Return whether a worker died by the signal that cannot be caught."""
     return exit_code == -signal.SIGKILL
 
 

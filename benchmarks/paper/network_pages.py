@@ -19,7 +19,7 @@ METHODS = {
     "energy": "Energy",
     "openmax": "OpenMax",
 }
-RIVALS = ("baseline", "odin", "mahalanobis")
+OTHERS = ("baseline", "odin", "mahalanobis")
 
 INTRODUCTION = """\
 ## Networks: one network, six detectors
@@ -101,11 +101,11 @@ def _line(record: Record, method: str) -> tuple[str, ...]:
 
 
 def _read(record: Record) -> str:
-    """Say whether RTSCV is ahead of the paper's three rivals, and what it costs known images."""
+    """Return whether RTSCV leads the paper's other detectors, and its cost on known images."""
     sentences = []
     for figure, name in (("auroc", "AUROC"), ("detected", "Detection accuracy")):
         ours = 100 * record[f"{figure}_rtscv"]
-        best = max(RIVALS, key=lambda method: record[f"{figure}_{method}"])
+        best = max(OTHERS, key=lambda method: record[f"{figure}_{method}"])
         theirs = 100 * record[f"{figure}_{best}"]
         where = "above" if ours > theirs else "NOT above"
         sentences.append(
@@ -121,7 +121,7 @@ def _read(record: Record) -> str:
 
 
 def _read_cost(record: Record) -> str:
-    """Say what known images lose; what their rejection does not explain is another training."""
+    """Return what known images lose; what their rejection does not explain is another training."""
     cost = 100 * (record["accuracy_plain"] - record["accuracy_rtscv"])
     rejected = 100 * record["rejected_rtscv"]
     said = f"Known accuracy {abs(cost):.1f} points {'below' if cost > 0 else 'above'} the plain "

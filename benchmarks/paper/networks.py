@@ -66,7 +66,7 @@ def measure(net_name: str, known_name: str, unknown_name: str, seed: int, quick:
         "seed": seed,
         "accuracy_plain": float(np.mean(_closed(plain, window))),
     }
-    for name, judged in _judge_peers(plain, known, window).items():
+    for name, judged in _judge_detectors(plain, known, window).items():
         record |= _figures(name, judged, window.later_truth)
     return record | _judge_rtscv(net_name, known, window, seed, quick)
 
@@ -112,12 +112,12 @@ def _epochs(quick: bool) -> int:
 
 
 def _closed(plain: Any, window: Window) -> NDArray:
-    """Tell which later known images the plain network gets right."""
+    """Return which later known images the plain network gets right."""
     is_known = window.later_truth >= 0
     return plain.predict(window.later[is_known]) == window.later_truth[is_known]
 
 
-# -- peers
+# -- other detectors
 
 
 def load_detectors() -> Any:
@@ -137,20 +137,20 @@ def load_detectors() -> Any:
     return detector
 
 
-def _judge_peers(plain: Any, known: Known, window: Window) -> dict[str, Judged]:
-    """Judge the later images by each peer; thresholds come from held-out known images."""
+def _judge_detectors(plain: Any, known: Known, window: Window) -> dict[str, Judged]:
+    """Judge the later images by each detector; thresholds come from held-out known images."""
     module = plain.module_.eval()
     predicted = plain.predict(window.later)
     judged = {}
-    for name, score in make_peers(module, known).items():
+    for name, score in make_detectors(module, known).items():
         threshold = np.quantile(score(known.held_out), KEPT)
         later = score(window.later)
         judged[name] = Judged(later, later > threshold, predicted)
     return judged
 
 
-def make_peers(module: Any, known: Known) -> dict[str, Any]:
-    """Return a scoring function for each peer, fitted on known images."""
+def make_detectors(module: Any, known: Known) -> dict[str, Any]:
+    """Return a scoring function for each detector, fitted on known images."""
     detectors = load_detectors()
     labels = torch.as_tensor(known.y)
     logits = torch.as_tensor(_batched(known.X, _frozen(module)))
@@ -217,7 +217,8 @@ def _judge_rtscv(
 def _figures(name: str, judged: Judged, truth: NDArray) -> dict[str, float]:
     """Return the paper's three figures; the accuracy counts a known image called unknown as wrong.
 
-    For peers it is the plain network's, as in the paper; what their thresholds reject is beside it.
+    For the other detectors it is the plain network's, as in the paper; the share that their
+    thresholds reject is given next to it.
     """
     is_unknown = truth < 0
     return {

@@ -12,7 +12,7 @@ from benchmarks.paper.markdown import spread, table
 from benchmarks.paper.network_pages import describe_networks, draw_networks
 from benchmarks.paper.published import TABULAR
 from benchmarks.verdict.sections import PAPER, Record
-from rtscv_mlops.bench.catalogue import PEERS
+from rtscv_mlops.bench.catalogue import DETECTORS
 from rtscv_mlops.metrics import openness
 
 TITLES = {"letter": "Letter", "pendigits": "Pendigits", "coil20": "COIL-20", "mnist": "MNIST"}
@@ -47,7 +47,8 @@ DIFFERENCES = """\
   to held-out scores, and choose one of two kernel widths by hiding known classes. 1-vs-Set searches
   its planes on a grid; its linear machines get fewer than four fifths of Letter's own training rows
   right, hence the distance to the paper. MSP takes an SVM's largest decision value. Some of these
-  choices were made after figures on windows had been seen; all of them favour the peers.
+  choices were made after figures on windows had been seen; all of them favour the other
+  detectors.
 - **Who sees the window.** RTSCV, CSI, the domain classifier and the label filters see its rows
   without labels; the others see known rows only. That is the point of RTSCV, and an advantage."""
 
@@ -97,7 +98,7 @@ def summarise(frame: pd.DataFrame) -> Iterator[str]:
         rows.append(
             (
                 _title(method),
-                PEERS[method].source,
+                DETECTORS[method].source,
                 f"{means[method].mean():.1f}" + ("" if method in complete else " (not all rows)"),
                 f"{rank.mean():.1f}" if len(rank) else "",
                 f"{(rank <= 2).sum()} of {rank.notna().sum()}" if len(rank) else "",
@@ -116,7 +117,7 @@ def summarise(frame: pd.DataFrame) -> Iterator[str]:
 
 
 def read_ranks(means: pd.DataFrame, ranks: pd.DataFrame) -> str:
-    """Say whether the monitor leads by mean F, and on which rows it is not first or second."""
+    """Return whether the monitor leads by mean F, and on which rows it is not first or second."""
     overall = means.drop(columns=[NOT_RANKED, "monitor"], errors="ignore").mean()
     ours = means["monitor"].mean()
     if overall.empty:
@@ -131,7 +132,7 @@ def read_ranks(means: pd.DataFrame, ranks: pd.DataFrame) -> str:
     where = f"It is not on: {'; '.join(behind)}." if behind else "There is no row where it is not."
     return (
         f"By mean F over {len(means)} rows, the monitor ({ours:.1f}) is {ahead}; the next is "
-        f"{PEERS[str(best)].title} ({overall[best]:.1f}). It is first on "
+        f"{DETECTORS[str(best)].title} ({overall[best]:.1f}). It is first on "
         f"{(ranks['monitor'] == 1).sum()} and first or second on {(ranks['monitor'] <= 2).sum()} "
         f"of {len(ranks)} rows. {where}"
     )
@@ -141,7 +142,7 @@ def _leaders(row: pd.Series, method: str) -> str:
     others = row.drop(index=[NOT_RANKED], errors="ignore")
     ahead = others[others > others[method]].sort_values(ascending=False)
     return ", ".join(
-        f"{PEERS[str(name)].title} by {f - row[method]:.1f}" for name, f in ahead.items()
+        f"{DETECTORS[str(name)].title} by {f - row[method]:.1f}" for name, f in ahead.items()
     )
 
 
@@ -153,7 +154,7 @@ def describe_row(data: str, hidden: int, group: pd.DataFrame) -> Iterator[str]:
     order = f.sort_values(ascending=False).index.tolist()
     ranks = f.drop(index=NOT_RANKED, errors="ignore").rank(ascending=False)
     rows: list[tuple[str, ...]] = []
-    for method in [*order, *(name for name in PEERS if name not in order)]:
+    for method in [*order, *(name for name in DETECTORS if name not in order)]:
         of_method = group[group["method"] == method]
         figures = of_method.dropna(subset=["f"]) if "f" in of_method else of_method[:0]
         paper = f"{published[method]:.1f}" if method in published else ""
@@ -206,7 +207,7 @@ def _row_name(data: str, hidden: int) -> str:
 
 
 def _title(method: str) -> str:
-    title = PEERS[method].title
+    title = DETECTORS[method].title
     return f"**{title}**" if method == "monitor" else title
 
 
@@ -226,7 +227,7 @@ def _draw_tables(frame: pd.DataFrame, path: Path) -> None:
             )  # fmt: skip
     names = [f"{TITLES[data]}\n{hidden} of {PAPER[data][0]}" for data, hidden in means.index]
     axis.set_xticks(range(len(names)), names, fontsize=8)
-    axis.set_yticks(range(len(order)), [PEERS[name].title for name in order], fontsize=8)
+    axis.set_yticks(range(len(order)), [DETECTORS[name].title for name in order], fontsize=8)
     axis.tick_params(length=0)
     axis.set_title(
         "Macro F by data set and hidden classes (best of each column in bold)", fontsize=9

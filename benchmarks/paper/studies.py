@@ -21,13 +21,14 @@ from sklearn.svm import SVC
 from benchmarks.datasets import Dataset, load
 from benchmarks.paper.boundaries import LEARNERS, MODELS, black_share, fit_model
 from benchmarks.paper.planes import draw_problem, place_known, place_outside
+from benchmarks.paper.separation import j1_known, j1_unknown
 from benchmarks.paper.store import ROOT, Store, name_of, run
 from benchmarks.verdict.sections import Job, Record, base_learner
 from benchmarks.windows import Case, published_case
 from rtscv_mlops import RTSCVClassifier
-from rtscv_mlops.bench.catalogue import PEERS
+from rtscv_mlops.bench.catalogue import DETECTORS
 from rtscv_mlops.bench.detector import UNKNOWN
-from rtscv_mlops.metrics import j1_known, j1_unknown, macro_f
+from rtscv_mlops.metrics import macro_f
 
 FAR = 25.0
 """How far away, in standard deviations, unknown clusters are that the supplement calls far."""
@@ -64,7 +65,7 @@ def compare_csi(panel: str, value: float, seed: int) -> Record:
     """Sort the same sample by Seeded-KMeans and by RTSCV; `value` is what the panel alters."""
     case = draw_clusters(panel, value, seed)
     paper, monitor = fit_modes(case, seed)
-    csi = PEERS["csi"].make(SVC(), seed).fit(case.X, case.y, case.window)
+    csi = DETECTORS["csi"].make(SVC(), seed).fit(case.X, case.y, case.window)
     answers = csi.predict(case.window)
     return {
         "study": "csi",

@@ -17,7 +17,7 @@ from sklearn.neural_network import MLPClassifier
 from benchmarks.datasets import load
 from benchmarks.verdict.sections import PAPER, Job, Record, base_learner
 from benchmarks.windows import Case, published_case
-from rtscv_mlops.bench.catalogue import PEERS
+from rtscv_mlops.bench.catalogue import DETECTORS
 from rtscv_mlops.bench.detector import UNKNOWN
 from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.metrics import auroc, classification_accuracy, detection_accuracy, macro_f
@@ -56,7 +56,7 @@ def plan(seeds: int, quick: bool) -> Iterator[tuple[str, Job]]:
             for n_hidden, *_ in rows:
                 if quick and name != "coil20":
                     continue
-                for method in PEERS:
+                for method in DETECTORS:
                     key = f"{name} {n_hidden} {method} {seed}"
                     yield key, partial(measure, name, n_hidden, method, seed)
 
@@ -89,7 +89,7 @@ def base_of(name: str) -> Any:
 
 def _judge(method: str, case: Case, base: Any, seed: int) -> tuple[NDArray, NDArray]:
     """Return the class of every row of the window, and how unknown it looks."""
-    detector = PEERS[method].make(base, seed).fit(case.X, case.y, case.window)
+    detector = DETECTORS[method].make(base, seed).fit(case.X, case.y, case.window)
     return detector.predict_window(case.window), detector.score_window(case.window)
 
 

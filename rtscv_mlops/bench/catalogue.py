@@ -1,4 +1,4 @@
-"""The list of what is compared, with the source of each. Knows the detectors and their names."""
+"""The catalogue of detectors, with the source of each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ Kind = Literal["ours", "paper", "today"]
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
-    """One system of the comparison.
+class Entry:
+    """One detector of the comparison.
 
-    `kind`: "ours", "paper" for the systems that the paper compares with, "today" for what a user
-    would reach for. `make` takes the unfitted base model and a seed.
+    `kind`: "ours", "paper" for the detectors that the paper compares with, "today" for those that
+    a practitioner would try first. `make` takes the unfitted base model and a seed.
     """
 
     name: str
@@ -27,38 +27,38 @@ class Peer:
     make: Callable[[Any, int], Detector]
 
 
-def _alone(method: type[OpenSetClassifier]) -> Callable[[Any, int], Detector]:
-    """Return a maker that needs no base model: the method classifies by itself."""
-    return lambda estimator, seed: method(seed)
+def _standalone(classifier: type[OpenSetClassifier]) -> Callable[[Any, int], Detector]:
+    """Return a maker that ignores the base model: the detector classifies by itself."""
+    return lambda estimator, seed: classifier(seed)
 
 
 _ALL = [
-    Peer("monitor", "RTSCV, monitor", "ours", "this package", ours.MonitorDetector),
-    Peer("paper_mode", "RTSCV, as published", "ours", "the paper, Algorithm 1", ours.PaperMode),
-    Peer("pre_rectified", "Base model alone", "ours", "the paper, Table 1", ours.PreRectified),
-    Peer("evm", "EVM", "paper", "Rudd et al. 2018", _alone(EVM)),
-    Peer("one_vs_set", "1-vs-Set", "paper", "Scheirer et al. 2013", _alone(OneVsSet)),
-    Peer("w_svm", "W-SVM", "paper", "Scheirer et al. 2014", _alone(WSVM)),
-    Peer("pi_svm", "P_I-SVM", "paper", "Jain et al. 2014", _alone(PISVM)),
-    Peer("osnn", "OSNN", "paper", "Mendes Júnior et al. 2016", _alone(OSNN)),
-    Peer("csi", "CSI Seeded-KMeans", "paper", "the paper's supplement", ours.SeededKMeans),
-    Peer("msp", "MSP", "paper", "Hendrycks and Gimpel 2017", confidence.MSP),
-    Peer("mahalanobis", "Mahalanobis", "paper", "Lee et al. 2018", confidence.Mahalanobis),
-    Peer("lh", "LH", "paper", "Lee et al. 2020", confidence.Likelihood),
-    Peer("energy", "Energy", "today", "Liu et al. 2020", confidence.Energy),
-    Peer(
+    Entry("monitor", "RTSCV, monitor", "ours", "this package", ours.MonitorDetector),
+    Entry("paper_mode", "RTSCV, as published", "ours", "the paper, Algorithm 1", ours.PaperMode),
+    Entry("pre_rectified", "Base model alone", "ours", "the paper, Table 1", ours.PreRectified),
+    Entry("evm", "EVM", "paper", "Rudd et al. 2018", _standalone(EVM)),
+    Entry("one_vs_set", "1-vs-Set", "paper", "Scheirer et al. 2013", _standalone(OneVsSet)),
+    Entry("w_svm", "W-SVM", "paper", "Scheirer et al. 2014", _standalone(WSVM)),
+    Entry("pi_svm", "P_I-SVM", "paper", "Jain et al. 2014", _standalone(PISVM)),
+    Entry("osnn", "OSNN", "paper", "Mendes Júnior et al. 2016", _standalone(OSNN)),
+    Entry("csi", "CSI Seeded-KMeans", "paper", "the paper's supplement", ours.SeededKMeans),
+    Entry("msp", "MSP", "paper", "Hendrycks and Gimpel 2017", confidence.MSP),
+    Entry("mahalanobis", "Mahalanobis", "paper", "Lee et al. 2018", confidence.Mahalanobis),
+    Entry("lh", "LH", "paper", "Lee et al. 2020", confidence.Likelihood),
+    Entry("energy", "Energy", "today", "Liu et al. 2020", confidence.Energy),
+    Entry(
         "isolation_forest",
         "Isolation forest",
         "today",
         "Liu et al. 2008",
         confidence.IsolationForest,
     ),
-    Peer(
+    Entry(
         "lof", "Local outlier factor", "today", "Breunig et al. 2000", confidence.LocalOutlierFactor
     ),
-    Peer("ecod", "ECOD", "today", "Li et al. 2022", confidence.ECOD),
-    Peer("domain_classifier", "Domain classifier", "today", "folklore", ours.DomainClassifier),
-    Peer("brodley_friedl", "Label filters", "today", "Brodley, Friedl 1999", ours.LabelFilters),
+    Entry("ecod", "ECOD", "today", "Li et al. 2022", confidence.ECOD),
+    Entry("domain_classifier", "Domain classifier", "today", "folklore", ours.DomainClassifier),
+    Entry("brodley_friedl", "Label filters", "today", "Brodley, Friedl 1999", ours.LabelFilters),
 ]
 
-PEERS: dict[str, Peer] = {peer.name: peer for peer in _ALL}
+DETECTORS: dict[str, Entry] = {entry.name: entry for entry in _ALL}

@@ -1,6 +1,6 @@
-"""Detectors that add a score to the base model: its own confidence, densities, outlier detectors.
+"""Detectors that add a score to the base model: its own confidence, densities, outlier scores.
 
-Knows the base model and known rows. A score's threshold lets 95 % of held-out known rows pass.
+The threshold of each score lets 95 % of held-out known rows pass.
 """
 
 from dataclasses import dataclass
@@ -14,38 +14,34 @@ from sklearn.ensemble import IsolationForest as SklearnIsolationForest
 from sklearn.neighbors import LocalOutlierFactor as SklearnLocalOutlierFactor
 from sklearn.pipeline import make_pipeline
 
-from rtscv_mlops.bench.detector import Detector, Scaled, class_scores, decision_values, keep_some
-from rtscv_mlops.bench.open_set import folds, keep_known
+from rtscv_mlops.bench.detector import (
+    BaseModelDetector,
+    Scaled,
+    decision_values,
+    native_scores,
+    sample_by_class,
+)
+from rtscv_mlops.bench.open_set import find_threshold, split_folds
 from rtscv_mlops.errors import InputError
-from rtscv_mlops.estimator.learner import last_step, seeded
+from rtscv_mlops.estimator.learner import last_step
 from rtscv_mlops.estimator.rows import Numbers, take
 
 
-class ScoredModel(Detector):
-    """The base model's classes, and a score of its own that is learned from known rows."""
-
-    def __init__(self, estimator: Any, random_state: int = 0) -> None:
-        self.estimator = estimator
-        self.random_state = random_state
+class ScoredModel(BaseModelDetector):
+    """The base model, and a score that is learned from known rows."""
 
     def fit(self, X: Any, y: NDArray, window: Any = None) -> Self:
         self.learned_ = self._learn(X, y)
         self.model_ = self._fit_base(X, y)
         held_out = [
             self._score(self._learn(take(X, train), y[train]), take(X, test))
-            for train, test in folds(y, self.random_state)
+            for train, test in split_folds(y, self.random_state)
         ]
-        self.threshold_ = keep_known(np.concatenate(held_out))
+        self.threshold_ = find_threshold(np.concatenate(held_out))
         return self
 
     def score(self, X: Any) -> NDArray:
         return self._score(self.learned_, X)
-
-    def classify(self, X: Any) -> NDArray:
-        return np.asarray(self.model_.predict(X)).ravel()
-
-    def _fit_base(self, X: Any, y: NDArray) -> Any:
-        return seeded(self.estimator, self.random_state).fit(X, y)
 
     def _learn(self, X: Any, y: NDArray) -> Any:
         """Return what the score is computed from."""
@@ -58,29 +54,29 @@ class ScoredModel(Detector):
 class MSP(ScoredModel):
     """One minus the base model's largest softmax probability (Hendrycks and Gimpel 2017).
 
-    A model without probabilities is asked for its largest decision value: an SVM's are counts of
-    won duels, whose softmax would say little more than which class won.
+    For a model without probabilities it is the largest decision value. An SVM's decision values
+    count votes, and their softmax would show little more than which class won.
     """
 
     def _learn(self, X: Any, y: NDArray) -> Any:
         return self._fit_base(X, y)
 
     def _score(self, learned: Any, X: Any) -> NDArray:
-        return 1 - class_scores(learned, X).max(axis=1)
+        return 1 - native_scores(learned, X).max(axis=1)
 
 
 class Energy(ScoredModel):
     """The free energy of the base model's decision values (Liu et al. 2020).
 
-    Two classes share one decision value f, as the values -f/2 and f/2. A model that has only
-    probabilities is refused: they add up to 1, so every row would have the same energy.
+    With two classes there is one decision value f, which counts as -f/2 and f/2. A model that has
+    only probabilities is refused: they add up to 1, so every row would have the same energy.
     """
 
     def _learn(self, X: Any, y: NDArray) -> Any:
         if not hasattr(self.estimator, "decision_function"):
             raise InputError(
                 f"The energy needs decision values, and {type(last_step(self.estimator)).__name__} "
-                "has none: the energy of probabilities is the same for every row. Use msp."
+                "has none. The energy of probabilities is the same for every row. Use msp."
             )
         return self._fit_base(X, y)
 
@@ -90,9 +86,9 @@ class Energy(ScoredModel):
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """The classes' means in the numbers that a transformer makes, and how rows spread round them.
+    """The classes' means in the numbers of a transformer, and how rows spread around them.
 
-    `spread` is a covariance that all classes share, or a variance for each.
+    `spread` is one covariance for all classes, or a variance for each.
     """
 
     numbers: Any
@@ -112,7 +108,7 @@ def _class_means(numbers: NDArray, y: NDArray) -> NDArray:
 class Mahalanobis(ScoredModel):
     """Squared distance to the nearest class mean, in one covariance for all (Lee et al. 2018).
 
-    On the input's numbers, not on a network's features, hence without their input preprocessing.
+    On the input's numbers, not on a network's features, so without the source's preprocessing.
     """
 
     def _learn(self, X: Any, y: NDArray) -> Means:
@@ -130,14 +126,14 @@ class Mahalanobis(ScoredModel):
 class Likelihood(ScoredModel):
     """The highest log-density of a row under the classes' isotropic Gaussians (Lee et al. 2020).
 
-    On the scaled numbers of the input, where the source trains a network to make such Gaussians.
+    On the scaled numbers of the input; the source trains a network to make such Gaussians.
     """
 
     def _learn(self, X: Any, y: NDArray) -> Means:
         scaled = Scaled().fit(X)
         numbers = scaled.transform(X)
         variances = [np.mean(np.var(numbers[y == code], axis=0)) for code in np.unique(y)]
-        # A class of equal rows would have a density without bound.
+        # The density of a class of equal rows would be infinite.
         return Means(scaled, _class_means(numbers, y), np.maximum(variances, 1e-12))
 
     def _score(self, learned: Means, X: Any) -> NDArray:
@@ -150,7 +146,7 @@ class Likelihood(ScoredModel):
 
 
 class IsolationForest(ScoredModel):
-    """scikit-learn's isolation forest (Liu et al. 2008) on all known rows, as it comes."""
+    """scikit-learn's isolation forest (Liu et al. 2008) on all known rows, with its defaults."""
 
     def _learn(self, X: Any, y: NDArray) -> Any:
         return make_pipeline(Scaled(), SklearnIsolationForest(random_state=self.random_state)).fit(
@@ -162,13 +158,13 @@ class IsolationForest(ScoredModel):
 
 
 class LocalOutlierFactor(ScoredModel):
-    """scikit-learn's local outlier factor (Breunig et al. 2000), as it comes.
+    """scikit-learn's local outlier factor (Breunig et al. 2000), with its defaults.
 
-    It keeps at most `MAX_ROWS` known rows: in many columns neighbours are found by trying all.
+    It keeps at most `MAX_ROWS` known rows, because with many columns it compares all pairs.
     """
 
     def _learn(self, X: Any, y: NDArray) -> Any:
-        kept = take(X, keep_some(y, self.random_state))
+        kept = take(X, sample_by_class(y, self.random_state))
         return make_pipeline(Scaled(), SklearnLocalOutlierFactor(novelty=True)).fit(kept)
 
     def _score(self, learned: Any, X: Any) -> NDArray:
@@ -176,10 +172,10 @@ class LocalOutlierFactor(ScoredModel):
 
 
 class ECOD(ScoredModel):
-    """PyOD's ECOD (Li et al. 2022), as it comes.
+    """PyOD's ECOD (Li et al. 2022), with its defaults.
 
     PyOD takes its empirical tails from the known rows and the scored rows together, so a row's
-    score depends a little on its company.
+    score depends a little on the rows that are scored with it.
     """
 
     def _learn(self, X: Any, y: NDArray) -> Any:

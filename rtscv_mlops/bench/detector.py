@@ -1,6 +1,6 @@
-"""What every peer offers: fit on known rows, score rows, decide which are unknown.
+"""The interface of all detectors, and what several of them share.
 
-Knows labels as codes 0, 1, … and rows as the monitored estimator takes them.
+Labels are codes 0, 1, …; rows are what the monitored estimator takes.
 """
 
 from typing import Any, ClassVar, Self
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.preprocessing import StandardScaler
 
-from rtscv_mlops.errors import InputError
+from rtscv_mlops.estimator.learner import seeded
 from rtscv_mlops.estimator.rows import Numbers
 
 UNKNOWN = -1
@@ -18,10 +18,10 @@ UNKNOWN = -1
 
 
 class Detector(BaseEstimator):
-    """A way to tell unknown rows. Its threshold comes from its own rule, and from known rows only.
+    """Scores rows and decides which are unknown, by a threshold that only known rows determine.
 
-    `window_scores_`, where a detector has it, are the scores of the window's rows by models that
-    have not seen them; they count instead of `score(window)`.
+    If a detector has `window_scores_`, they replace `score(window)`: scores of the window's rows
+    by models that were not fitted on them.
     """
 
     sees_window: ClassVar[bool] = False
@@ -43,7 +43,7 @@ class Detector(BaseEstimator):
         raise NotImplementedError
 
     def decide(self, X: Any) -> NDArray:
-        """Tell for each row whether it is unknown."""
+        """Return whether each row is unknown."""
         return self.score(X) > self.threshold_
 
     def predict(self, X: Any) -> NDArray:
@@ -51,7 +51,7 @@ class Detector(BaseEstimator):
         return np.where(self.decide(X), UNKNOWN, self.classify(X))
 
     def score_window(self, window: Any) -> NDArray:
-        """Score the rows of the fitted window, by models that have not seen them where any do."""
+        """Score the rows of the fitted window, held out if the detector can."""
         return self.window_scores_ if hasattr(self, "window_scores_") else self.score(window)
 
     def predict_window(self, window: Any) -> NDArray:
@@ -60,21 +60,28 @@ class Detector(BaseEstimator):
         return np.where(unknown, UNKNOWN, self.classify(window))
 
 
-def check_window(detector: Detector, window: Any) -> None:
-    """Check that a detector that learns from a window was given one."""
-    if window is None:
-        raise InputError(
-            f"{type(detector).__name__} learns from a window, and none was given. "
-            "Call fit(X, y, window)."
-        )
+class BaseModelDetector(Detector):
+    """A detector that adds to the base model, whose predictions are its known classes."""
+
+    model_: Any
+
+    def __init__(self, estimator: Any, random_state: int = 0) -> None:
+        self.estimator = estimator
+        self.random_state = random_state
+
+    def classify(self, X: Any) -> NDArray:
+        return np.asarray(self.model_.predict(X)).ravel()
+
+    def _fit_base(self, X: Any, y: NDArray) -> Any:
+        return seeded(self.estimator, self.random_state).fit(X, y)
 
 
 MAX_ROWS = 12_000
-"""Known rows that a method of quadratic cost keeps: twice as many would take it minutes."""
+"""Known rows that a detector of quadratic cost keeps; twice as many would take minutes."""
 
 
 class Scaled(TransformerMixin, BaseEstimator):
-    """Turns any table into numbers of mean 0 and variance 1, as learned from known rows."""
+    """Turns any table into numbers; in the known rows each column has mean 0 and variance 1."""
 
     def fit(self, X: Any, y: NDArray | None = None) -> Self:
         self.numbers_ = Numbers().fit(X)
@@ -85,27 +92,18 @@ class Scaled(TransformerMixin, BaseEstimator):
         return self.scaler_.transform(self._plain(X))
 
     def _plain(self, X: Any) -> NDArray:
-        # The distances of near twins drown in the rounding of single precision.
+        # In single precision, rounding errors exceed the distances of nearly equal rows.
         return self.numbers_.transform(X).astype(np.float64)
 
 
-def keep_some(codes: NDArray, seed: int, limit: int = MAX_ROWS) -> NDArray:
-    """Return the positions of about `limit` rows at most, with the shares of the classes kept."""
+def sample_by_class(codes: NDArray, seed: int, limit: int = MAX_ROWS) -> NDArray:
+    """Return the indices of about `limit` rows at most, in which classes keep their shares."""
     if len(codes) <= limit:
         return np.arange(len(codes))
     rng = np.random.default_rng(seed)
-    of_classes = [rng.permutation(np.flatnonzero(codes == code)) for code in np.unique(codes)]
+    by_class = [rng.permutation(np.flatnonzero(codes == code)) for code in np.unique(codes)]
     share = limit / len(codes)
-    return np.sort(np.concatenate([rows[: int(np.ceil(share * len(rows)))] for rows in of_classes]))
-
-
-def check_two_classes(codes: NDArray, method: str) -> None:
-    """Check that there are rows of other classes, which the method takes its bounds from."""
-    if len(np.unique(codes)) < 2:
-        raise InputError(
-            f"{method} bounds a class by the rows of other classes, and only one class is known. "
-            "Use a detector of single classes, such as isolation_forest."
-        )
+    return np.sort(np.concatenate([rows[: int(np.ceil(share * len(rows)))] for rows in by_class]))
 
 
 def decision_values(model: Any, X: Any) -> NDArray:
@@ -114,7 +112,7 @@ def decision_values(model: Any, X: Any) -> NDArray:
     return np.column_stack([-values / 2, values / 2]) if values.ndim == 1 else values
 
 
-def class_scores(model: Any, X: Any) -> NDArray:
+def native_scores(model: Any, X: Any) -> NDArray:
     """Return the best per-class scores a model offers: probabilities, decision values, labels."""
     if hasattr(model, "predict_proba"):
         return np.asarray(model.predict_proba(X))

@@ -1,7 +1,4 @@
-"""Weibull tails, and the extreme value machine, which draws one round every known row.
-
-Knows distances and tails; the machines that put tails on SVM scores live in `machines`.
-"""
+"""The open-set classifiers of 2013 to 2018: EVM, OSNN, 1-vs-Set, P_I-SVM and W-SVM."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,24 +11,18 @@ from sklearn.metrics import pairwise_distances_chunked
 from sklearn.model_selection import cross_val_predict
 from sklearn.svm import SVC, LinearSVC, OneClassSVM
 
-from rtscv_mlops.bench.detector import keep_some
-from rtscv_mlops.bench.open_set import (
-    FOLDS,
-    OpenSetClassifier,
-    folds,
-    normalised_accuracy,
-    split_points,
-)
+from rtscv_mlops.bench.detector import sample_by_class
+from rtscv_mlops.bench.open_set import FOLDS, OpenSetClassifier, normalised_accuracy, split_folds
 
 CHUNK_MIB = 128
-"""Memory for one piece of a distance matrix."""
+"""Memory for one chunk of a distance matrix."""
 
 STEPS = 30
 SHAPES = (1e-2, 1e4)
-"""Shapes outside these are those of equal values, which no Weibull describes."""
+"""Bounds of the shape. Beyond them the values are equal, which no Weibull describes."""
 
 LEAST = 1e-6
-"""A value this small beside the largest counts as this large: the log of 0 is no number."""
+"""Smallest value, relative to the largest; smaller values are raised to it before the log."""
 
 LARGEST_EXPONENT = 600.0
 
@@ -39,7 +30,7 @@ LARGEST_EXPONENT = 600.0
 def fit_weibull(values: NDArray) -> tuple[NDArray, NDArray]:
     """Return the most likely shape and scale for each row of positive values, by Newton's method.
 
-    The location is 0. The shape's equation has one root, and its left side only grows.
+    The location is 0. The equation of the shape has one root, and its left side increases.
     """
     least = LEAST * np.maximum(values.max(axis=1, keepdims=True), LEAST)
     logs = np.log(np.maximum(values, least))
@@ -60,21 +51,27 @@ def fit_weibull(values: NDArray) -> tuple[NDArray, NDArray]:
     return shape, scale * np.exp(top)
 
 
+def sort_by_class(numbers: NDArray, codes: NDArray) -> tuple[NDArray, NDArray]:
+    """Return the rows sorted by class, and the index at which each class begins."""
+    order = np.argsort(codes, kind="stable")
+    return numbers[order], np.searchsorted(codes[order], np.unique(codes[order]))
+
+
 class EVM(OpenSetClassifier):
     """The extreme value machine (Rudd et al. 2018).
 
     Every known row gets a Weibull, fitted to half its distances to the `TAIL` nearest rows of other
-    classes; a row belongs to it with probability exp(-(distance / scale) ** shape), and to a class
-    as much as to its best row. The score is the negative logarithm, which ranks far rows too.
-    Rows are all kept: the source's reduction to a cover saves time and changes little else.
+    classes. A row belongs to it with probability exp(-(distance / scale) ** shape), and to a class
+    with the highest probability among the rows of the class. The score is the negative logarithm,
+    which ranks distant rows too. All rows are kept: the source's reduction to a cover saves time
+    and changes little else.
     """
 
     TAIL: ClassVar[int] = 75
     """The source's choice for Letter."""
 
     def _learn(self, numbers: NDArray, codes: NDArray) -> Self:
-        order = np.argsort(codes, kind="stable")
-        self.rows_, self.starts_ = numbers[order], split_points(codes[order])
+        self.rows_, self.starts_ = sort_by_class(numbers, codes)
         ends = np.append(self.starts_[1:], len(codes))
         fits = [
             fit_weibull(self._nearest_margins(slice(start, end)))
@@ -106,7 +103,7 @@ class EVM(OpenSetClassifier):
 
 
 def distance_chunks(rows: NDArray, others: NDArray, reduce: object) -> Iterator[NDArray]:
-    """Reduce the distances from rows to others, in pieces of bounded memory."""
+    """Reduce the distances from rows to others, in chunks of bounded memory."""
     yield from pairwise_distances_chunked(
         rows, others, reduce_func=reduce, working_memory=CHUNK_MIB
     )
@@ -116,16 +113,15 @@ class OSNN(OpenSetClassifier):
     """Nearest neighbour distance ratio (Mendes Júnior et al. 2016).
 
     The score is the distance to the nearest known row over that to the nearest row of any other
-    class: near 1, a row lies between classes or far from all. The threshold is the source's, which
-    hides half of the classes and takes the best normalised accuracy.
+    class. Near 1, a row lies between classes or far from all of them. As in the source, the
+    threshold has the best normalised accuracy when half of the classes are hidden.
     """
 
     GROUPS: ClassVar[int] = 2
     _quality = staticmethod(normalised_accuracy)
 
     def _learn(self, numbers: NDArray, codes: NDArray) -> Self:
-        order = np.argsort(codes, kind="stable")
-        self.rows_, self.starts_ = numbers[order], split_points(codes[order])
+        self.rows_, self.starts_ = sort_by_class(numbers, codes)
         return self
 
     def _membership(self, numbers: NDArray) -> NDArray:
@@ -136,16 +132,16 @@ class OSNN(OpenSetClassifier):
 
     def _strangeness(self, membership: NDArray) -> NDArray:
         first, second = np.partition(-membership, 1, axis=1)[:, :2].T
-        # A row that coincides with rows of two classes is as ambiguous as can be.
+        # A row that equals rows of two classes is fully ambiguous.
         return np.divide(first, second, out=np.ones(len(first)), where=second > 0)
 
 
 SLAB_PENALTY = 10.0
 TOLERANCE = 1e-3
-"""Where a plane separates the classes, the solver's usual tolerance takes a thousand steps."""
+"""With the default tolerance the solver takes a thousand steps on separable classes."""
 
 POSITIONS = 64
-"""Places that are tried for each plane."""
+"""Positions that are tried for each plane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +152,12 @@ class Slab:
     far: float
 
     def outside(self, scores: NDArray) -> NDArray:
-        """Return how far outside the slab each score lies; inside, it is negative."""
+        """Return how far each score is outside the slab; inside, the value is negative."""
         return np.maximum(self.near - scores, scores - self.far)
 
 
 def open_space_risk(width: NDArray, needed: float) -> NDArray:
-    """Return Scheirer's risk of a slab: high when far wider, or far thinner, than the class."""
+    """Return Scheirer's risk of a slab: high if it is much wider or much thinner than the class."""
     return width / needed + needed / width
 
 
@@ -173,8 +169,8 @@ def fit_slab(own: NDArray, others: NDArray) -> Slab:
     machine's plane.
     """
     needed = max(float(np.ptp(own)), np.finfo(float).eps)
-    places = np.quantile(own, np.linspace(0, 1, POSITIONS))
-    near, far = (grid.ravel() for grid in np.meshgrid(np.append(places, 0.0), places))
+    positions = np.quantile(own, np.linspace(0, 1, POSITIONS))
+    near, far = (grid.ravel() for grid in np.meshgrid(np.append(positions, 0.0), positions))
     near, far = near[near < far], far[near < far]
     if len(near) == 0:
         return Slab(own.min(), own.max())
@@ -192,8 +188,8 @@ def _count_between(scores: NDArray, near: NDArray, far: NDArray) -> NDArray:
 class OneVsSet(OpenSetClassifier):
     """The 1-vs-Set machine (Scheirer et al. 2013): linear, one class against the rest.
 
-    A row outside all slabs is unknown, so the threshold is 0; of several slabs that hold a row, the
-    one whose machine scores it highest wins.
+    A row outside all slabs is unknown, so the threshold is 0. If several slabs contain a row, the
+    one whose machine gives it the highest score wins.
     """
 
     def _learn(self, numbers: NDArray, codes: NDArray) -> Self:
@@ -203,7 +199,7 @@ class OneVsSet(OpenSetClassifier):
             )
             for code in np.unique(codes)
         ]
-        values = self._values(numbers)
+        values = _decision_values(self.machines_, numbers)
         self.slabs_ = [
             fit_slab(values[codes == code, code], values[codes != code, code])
             for code in range(len(self.machines_))
@@ -213,36 +209,33 @@ class OneVsSet(OpenSetClassifier):
     def classify(self, X: object) -> NDArray:
         numbers = self.scaled_.transform(X)
         inside = self._membership(numbers)
-        # Inside a slab the machine's own score counts; else the nearest slab does.
-        values = np.where(inside >= 0, self._values(numbers), -np.inf)
+        # Inside a slab the machine's own score decides, elsewhere the nearest slab.
+        values = np.where(inside >= 0, _decision_values(self.machines_, numbers), -np.inf)
         return np.where((inside >= 0).any(axis=1), values.argmax(axis=1), inside.argmax(axis=1))
 
     def _membership(self, numbers: NDArray) -> NDArray:
-        values = self._values(numbers)
+        values = _decision_values(self.machines_, numbers)
         return -np.column_stack(
             [slab.outside(values[:, code]) for code, slab in enumerate(self.slabs_)]
         )
-
-    def _values(self, numbers: NDArray) -> NDArray:
-        return np.column_stack([machine.decision_function(numbers) for machine in self.machines_])
 
     def _choose_threshold(self, numbers: NDArray, codes: NDArray) -> float:
         return 0.0
 
 
 PENALTY = 10.0
-"""C of the benchmark's base learner."""
+"""C of the benchmark's base model."""
 
 LEAST_TAIL = 10
-"""Rows of a tail at least; an easy class has fewer support vectors than a fit needs."""
+"""Fewest rows of a tail: an easy class has fewer support vectors than a fit needs."""
 
 LEAST_LOG = -LARGEST_EXPONENT
-"""Logarithm of a probability that has become 0."""
+"""Logarithm that stands for a probability of 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """A Weibull on the lowest scores of a set, which begins a little below the smallest."""
+    """A Weibull on the lowest scores of a set; its location is a little below the smallest."""
 
     location: float
     shape: float
@@ -250,7 +243,7 @@ class Tail:
 
     @classmethod
     def of_lowest(cls, scores: NDArray, size: int) -> "Tail":
-        """Fit the `size` lowest scores; the location lies one spread of them below."""
+        """Fit the `size` lowest scores; the location is one standard deviation below them."""
         lowest = np.sort(scores)[: max(size, LEAST_TAIL)]
         location = lowest[0] - (lowest.std() or 1.0)
         shape, scale = fit_weibull((lowest - location)[None, :])
@@ -274,24 +267,24 @@ class Tail:
 class PISVM(OpenSetClassifier):
     """Probability of inclusion (Jain et al. 2014): a Weibull on each class' lowest own scores.
 
-    One RBF machine per class against the rest; the tail is as long as the class has support
-    vectors. The sources fit training scores. There, a flexible machine puts every support vector at
-    exactly 1, and the tail has no width; here, the scores are those of held-out rows. The kernel is
-    scikit-learn's usual one or a sharper one, whichever finds hidden classes better.
+    One RBF machine per class against the rest; the tail has as many rows as the class has support
+    vectors. The sources fit training scores, where a flexible machine puts every support vector at
+    exactly 1, and the tail has no width. Here the scores are those of held-out rows. The kernel is
+    scikit-learn's default or a sharper one, depending on which finds hidden classes better.
     """
 
     SHARPNESSES: ClassVar[tuple[float, ...]] = (1.0, 4.0)
-    """Kernels that are tried, as multiples of the usual gamma. The sources search more widely; a
-    still sharper kernel makes every row a support vector, and takes minutes."""
+    """Kernels that are tried, as multiples of the default gamma. The sources try more; an even
+    sharper kernel makes every row a support vector, and takes minutes."""
 
     TRIAL_ROWS: ClassVar[int] = 3_000
-    """Known rows that the kernel is chosen from."""
+    """Known rows that the choice of the kernel is based on."""
 
     def _learn(self, numbers: NDArray, codes: NDArray) -> Self:
         machine = SVC(C=PENALTY, gamma=self._gamma(numbers))
         self.machines_ = _fit_machines(machine, numbers, codes)
         held_out = np.empty((len(codes), len(self.machines_)))
-        for train, test in folds(codes, self.random_state):
+        for train, test in split_folds(codes, self.random_state):
             machines = _fit_machines(machine, numbers[train], codes[train])
             held_out[test] = _decision_values(machines, numbers[test])
         self._fit_tails(numbers, codes, held_out)
@@ -305,7 +298,7 @@ class PISVM(OpenSetClassifier):
         return super()._choose_threshold(numbers, codes)
 
     def _choose_sharpness(self, numbers: NDArray, codes: NDArray) -> float:
-        some = keep_some(codes, self.random_state, self.TRIAL_ROWS)
+        some = sample_by_class(codes, self.random_state, self.TRIAL_ROWS)
         qualities = []
         for sharpness in self.SHARPNESSES:
             self.sharpness_ = sharpness
@@ -328,12 +321,12 @@ class PISVM(OpenSetClassifier):
 class WSVM(PISVM):
     """The Weibull-calibrated SVM (Scheirer et al. 2014).
 
-    A one-class machine per class must first grant a row some probability; then the chance that its
-    score is a match times the chance that it is no non-match decides.
+    First, the one-class machine of a class must give a row some probability. Then the probability
+    that its score is a match, times the probability that it is not a non-match, decides.
     """
 
     GRANTED: ClassVar[float] = 0.001
-    """The source's least probability by the one-class machine."""
+    """The source's lowest probability by the one-class machine."""
 
     REFUSED: ClassVar[float] = 3 * LEAST_LOG
     """Added to the log-probability of a class whose one-class machine refuses a row."""
@@ -366,7 +359,7 @@ class WSVM(PISVM):
         return joint + self.REFUSED * np.column_stack(refused)
 
     def _choose_threshold(self, numbers: NDArray, codes: NDArray) -> float:
-        # A refusal by all one-class machines is final, whatever the hidden classes suggest.
+        # If all one-class machines refuse a row, it is unknown, whatever hidden classes suggest.
         return min(super()._choose_threshold(numbers, codes), -2 * LEAST_LOG)
 
 

@@ -1,6 +1,6 @@
-"""Where "unknown" begins, found from known rows only: out-of-fold scores, or hidden classes.
+"""Open-set classifiers, and thresholds that only known rows determine.
 
-Knows codes, scores and functions that learn; knows nothing of particular methods.
+A threshold comes from held-out scores of known rows, or from known classes that are hidden.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,56 +13,72 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold, train_test_split
 
 from rtscv_mlops import metrics
-from rtscv_mlops.bench.detector import Detector, Scaled, check_two_classes, keep_some
+from rtscv_mlops.bench.detector import UNKNOWN, Detector, Scaled, sample_by_class
+from rtscv_mlops.errors import InputError
 from rtscv_mlops.estimator.rows import take
 
 KNOWN_KEPT = 0.95
-"""Share of held-out known rows that a threshold without hidden classes leaves known."""
+"""Share of held-out known rows below a threshold that is found without hidden classes."""
 
 FOLDS = 3
 CANDIDATES = 100
 HELD_OUT = 1 / 3
-"""Share of the visible classes' rows that a round judges instead of learning from."""
+"""Share of the visible classes' rows that are held out when other classes are hidden."""
 
 Quality = Callable[[NDArray, NDArray], float]
-"""Rates predicted codes, given the true ones; unknown rows are -1 in both."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """Rows with their true code (-1: of a hidden class), their best known class, their score."""
-
-    truth: NDArray
-    best: NDArray
-    scores: NDArray
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """A threshold, and how well it found hidden classes: 0 where none could be hidden."""
-
-    threshold: float
-    quality: float
-
+"""Rates predicted codes, given the true ones; both use `UNKNOWN`."""
 
 Judge = Callable[[NDArray, NDArray, NDArray], tuple[NDArray, NDArray]]
 """Learns from rows and codes, then returns the best class and the score of further rows."""
 
 
-def folds(codes: NDArray, seed: int) -> Iterator[tuple[NDArray, NDArray]]:
+@dataclass(frozen=True, slots=True)
+class RatedThreshold:
+    """A threshold, and how well it finds hidden classes: 0 if none could be hidden."""
+
+    threshold: float
+    quality: float
+
+
+@dataclass(frozen=True, slots=True)
+class HidingRound:
+    """Rows with their true code (`UNKNOWN` if hidden), their best known class, and their score."""
+
+    truth: NDArray
+    best: NDArray
+    scores: NDArray
+
+    @classmethod
+    def of(cls, judge: Judge, rows: NDArray, codes: NDArray, hidden: NDArray, seed: int) -> Self:
+        """Learn without the hidden classes, then score them and held-out rows of the others."""
+        is_hidden = np.isin(codes, hidden)
+        classes, visible = np.unique(codes[~is_hidden]), np.flatnonzero(~is_hidden)
+        train, test = train_test_split(
+            visible, test_size=HELD_OUT, stratify=codes[visible], random_state=seed
+        )
+        scored = np.concatenate([test, np.flatnonzero(is_hidden)])
+        best, scores = judge(rows[train], np.searchsorted(classes, codes[train]), rows[scored])
+        truth = np.where(is_hidden[scored], UNKNOWN, np.searchsorted(classes, codes[scored]))
+        return cls(truth, best, scores)
+
+    def rate(self, threshold: float, quality: Quality) -> float:
+        return quality(self.truth, np.where(self.scores > threshold, UNKNOWN, self.best))
+
+
+def split_folds(codes: NDArray, seed: int) -> Iterator[tuple[NDArray, NDArray]]:
     """Split rows so that each is held out once."""
     splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
     yield from splitter.split(np.zeros(len(codes)), codes)
 
 
-def keep_known(scores: NDArray) -> float:
-    """Return the threshold that leaves the agreed share of known rows below it."""
-    return float(np.quantile(scores, KNOWN_KEPT))
+def find_threshold(known_scores: NDArray) -> float:
+    """Return the threshold that the agreed share of known rows is below."""
+    return float(np.quantile(known_scores, KNOWN_KEPT))
 
 
 def open_set_f(truth: NDArray, predicted: NDArray) -> float:
     """Rate by the macro F over the visible classes and one unknown class."""
-    return metrics.macro_f(truth, predicted, np.unique(truth[truth >= 0]).tolist(), -1)
+    return metrics.macro_f(truth, predicted, np.unique(truth[truth >= 0]).tolist(), UNKNOWN)
 
 
 def normalised_accuracy(truth: NDArray, predicted: NDArray) -> float:
@@ -71,51 +87,33 @@ def normalised_accuracy(truth: NDArray, predicted: NDArray) -> float:
     return float(hits[known].mean() + hits[~known].mean()) / 2
 
 
-def level_by_hiding(
+def find_threshold_by_hiding(
     judge: Judge, rows: NDArray, codes: NDArray, *, groups: int, quality: Quality, seed: int
-) -> Level:
-    """Hide one group of the known classes after another; return what finds them best on average.
+) -> RatedThreshold:
+    """Hide each group of known classes in turn; return what finds them best on average.
 
-    Of two classes none can be hidden with two left: then held-out known rows alone decide.
+    If there are only two classes, none can be hidden, and held-out known rows alone decide.
     """
     classes = np.random.default_rng(seed).permutation(np.unique(codes))
     if len(classes) < 3:
-        splits = folds(codes, seed)
+        splits = split_folds(codes, seed)
         held_out = [judge(rows[train], codes[train], rows[test])[1] for train, test in splits]
-        return Level(keep_known(np.concatenate(held_out)), 0.0)
-    # Of three classes a half would be two, and leave one alone.
+        return RatedThreshold(find_threshold(np.concatenate(held_out)), 0.0)
+    # With three classes, half of them would be two, and one class would be left.
     hidden = np.array_split(classes, groups if len(classes) > 3 else 3)
-    rounds = [_hide_and_judge(judge, rows, codes, group, seed) for group in hidden]
-    pooled = np.concatenate([judged.scores for judged in rounds])
+    rounds = [HidingRound.of(judge, rows, codes, group, seed) for group in hidden]
+    pooled = np.concatenate([each.scores for each in rounds])
     candidates = np.unique(np.quantile(pooled, np.linspace(0, 1, CANDIDATES)))
-    rated = [np.mean([_rate(judged, level, quality) for judged in rounds]) for level in candidates]
-    return Level(float(candidates[int(np.argmax(rated))]), float(max(rated)))
-
-
-def _hide_and_judge(
-    judge: Judge, rows: NDArray, codes: NDArray, hidden: NDArray, seed: int
-) -> Judged:
-    is_hidden = np.isin(codes, hidden)
-    visible, shown = np.unique(codes[~is_hidden]), np.flatnonzero(~is_hidden)
-    train, test = train_test_split(
-        shown, test_size=HELD_OUT, stratify=codes[shown], random_state=seed
-    )
-    judged = np.concatenate([test, np.flatnonzero(is_hidden)])
-    best, scores = judge(rows[train], np.searchsorted(visible, codes[train]), rows[judged])
-    truth = np.where(is_hidden[judged], -1, np.searchsorted(visible, codes[judged]))
-    return Judged(truth, best, scores)
-
-
-def _rate(judged: Judged, threshold: float, quality: Quality) -> float:
-    return quality(judged.truth, np.where(judged.scores > threshold, -1, judged.best))
+    rated = [np.mean([each.rate(level, quality) for each in rounds]) for level in candidates]
+    return RatedThreshold(float(candidates[int(np.argmax(rated))]), float(max(rated)))
 
 
 class OpenSetClassifier(Detector):
-    """Classifies by itself, without the base model, from at most `MAX_ROWS` scaled known rows."""
+    """Classifies without the base model, from at most `MAX_ROWS` scaled known rows."""
 
     GROUPS: ClassVar[int] = 3
-    """Of this many groups of classes each is hidden once: few enough visible classes are missing
-    that a threshold carries over, since most methods grow stricter with every further class."""
+    """Groups of classes, each of which is hidden once. Most detectors become stricter with every
+    further class, so a threshold is valid only if few classes were missing when it was found."""
 
     _quality = staticmethod(open_set_f)
 
@@ -123,8 +121,12 @@ class OpenSetClassifier(Detector):
         self.random_state = random_state
 
     def fit(self, X: Any, y: NDArray, window: Any = None) -> Self:
-        check_two_classes(y, type(self).__name__)
-        kept = keep_some(y, self.random_state)
+        if len(np.unique(y)) < 2:
+            raise InputError(
+                f"{type(self).__name__} bounds a class by the rows of other classes, and only one "
+                "class is known. Use a detector of single classes, such as isolation_forest."
+            )
+        kept = sample_by_class(y, self.random_state)
         self.scaled_ = Scaled().fit(X)
         numbers, codes = self.scaled_.transform(take(X, kept)), y[kept]
         self.threshold_ = self._choose_threshold(numbers, codes)
@@ -150,8 +152,8 @@ class OpenSetClassifier(Detector):
     def _choose_threshold(self, numbers: NDArray, codes: NDArray) -> float:
         return self._hide_classes(numbers, codes).threshold
 
-    def _hide_classes(self, numbers: NDArray, codes: NDArray) -> Level:
-        return level_by_hiding(
+    def _hide_classes(self, numbers: NDArray, codes: NDArray) -> RatedThreshold:
+        return find_threshold_by_hiding(
             self._judge,
             numbers,
             codes,
@@ -163,8 +165,3 @@ class OpenSetClassifier(Detector):
     def _judge(self, known: NDArray, codes: NDArray, rows: NDArray) -> tuple[NDArray, NDArray]:
         membership = copy(self)._learn(known, codes)._membership(rows)
         return membership.argmax(axis=1), self._strangeness(membership)
-
-
-def split_points(sorted_codes: NDArray) -> NDArray:
-    """Return where each class begins among rows sorted by class."""
-    return np.searchsorted(sorted_codes, np.unique(sorted_codes))

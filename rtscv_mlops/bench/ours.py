@@ -1,4 +1,4 @@
-"""RTSCV and the model it starts from, as detectors. Knows `RTSCVClassifier` and the base model."""
+"""The base model alone, RTSCV, and other detectors that learn from the window."""
 
 from typing import Any, ClassVar, Literal, Self
 
@@ -14,72 +14,75 @@ from sklearn.tree import DecisionTreeClassifier
 
 from rtscv_mlops.bench.detector import (
     UNKNOWN,
-    Detector,
+    BaseModelDetector,
     Scaled,
-    check_window,
-    class_scores,
-    keep_some,
+    native_scores,
+    sample_by_class,
 )
-from rtscv_mlops.bench.open_set import folds, keep_known
+from rtscv_mlops.bench.open_set import find_threshold, split_folds
 from rtscv_mlops.errors import InputError
 from rtscv_mlops.estimator.classifier import RTSCVClassifier
-from rtscv_mlops.estimator.learner import seeded
 from rtscv_mlops.estimator.rows import Numbers, count, stack, take
 from rtscv_mlops.estimator.search import RATIO, sample_window
 
 
-class PreRectified(Detector):
-    """The base model alone: it never says unknown.
+class PreRectified(BaseModelDetector):
+    """The base model alone: it calls no row unknown.
 
-    The score is 1 minus its largest probability, or decision value where it has no probabilities;
-    a model with neither scores every row alike.
+    The score is 1 minus its largest probability, or decision value if it has no probabilities;
+    a model with neither gives every row the same score.
     """
 
     threshold_ = np.inf
 
-    def __init__(self, estimator: Any, random_state: int = 0) -> None:
-        self.estimator = estimator
-        self.random_state = random_state
-
     def fit(self, X: Any, y: NDArray, window: Any = None) -> Self:
-        self.model_ = seeded(self.estimator, self.random_state).fit(X, y)
+        self.model_ = self._fit_base(X, y)
         return self
 
     def score(self, X: Any) -> NDArray:
-        return 1 - class_scores(self.model_, X).max(axis=1)
-
-    def classify(self, X: Any) -> NDArray:
-        return np.asarray(self.model_.predict(X)).ravel()
+        return 1 - native_scores(self.model_, X).max(axis=1)
 
 
-class Rectified(Detector):
-    """A base model that was fitted again, with rows of the window as one more class.
+class WindowDetector(BaseModelDetector):
+    """A detector that learns from the window."""
 
-    Its own prediction decides, not the score, which is the unknown class' lead over the others.
+    sees_window: ClassVar[bool] = True
+
+    def fit(self, X: Any, y: NDArray, window: Any = None) -> Self:
+        if window is None:
+            raise InputError(
+                f"{type(self).__name__} learns from a window, and none was given. "
+                "Call fit(X, y, window)."
+            )
+        self._learn(X, y, window)
+        return self
+
+    def _learn(self, X: Any, y: NDArray, window: Any) -> None:
+        """Learn from known rows and window together."""
+        raise NotImplementedError
+
+
+class Rectified(WindowDetector):
+    """The base model, fitted again with rows of the window as one more class.
+
+    Its prediction decides, not the score, which is the lead of the unknown class over the others.
     `model_` is that model; `n_known_` is the code of the unknown class.
     """
 
-    sees_window: ClassVar[bool] = True
     threshold_ = 0.0
 
-    def __init__(self, estimator: Any, random_state: int = 0) -> None:
-        self.estimator = estimator
-        self.random_state = random_state
-
-    def fit(self, X: Any, y: NDArray, window: Any = None) -> Self:
-        check_window(self, window)
+    def _learn(self, X: Any, y: NDArray, window: Any) -> None:
         self.n_known_ = int(y.max()) + 1
         self._rectify(X, y, window)
-        return self
 
     def score(self, X: Any) -> NDArray:
-        scores = class_scores(self.model_, X)
+        scores = native_scores(self.model_, X)
         if scores.shape[1] == self.n_known_:
             return np.full(len(scores), -1.0)
         return scores[:, -1] - scores[:, :-1].max(axis=1)
 
     def classify(self, X: Any) -> NDArray:
-        return class_scores(self.model_, X)[:, : self.n_known_].argmax(axis=1)
+        return native_scores(self.model_, X)[:, : self.n_known_].argmax(axis=1)
 
     def decide(self, X: Any) -> NDArray:
         return self.predict(X) == UNKNOWN
@@ -107,7 +110,7 @@ class PaperMode(Rectified):
 
 
 class MonitorDetector(PaperMode):
-    """RTSCV as the product runs it: it tests first whether the window holds anything new."""
+    """RTSCV as the pipeline runs it: it first tests whether the window holds anything new."""
 
     mode = "monitor"
     threshold_ = 0.5
@@ -123,8 +126,8 @@ class MonitorDetector(PaperMode):
 class SeededKMeans(Rectified):
     """Clustering with side information: the paper's alternative to cross-validation.
 
-    The sample of the window, drawn as RTSCV draws its own, is put into one cluster for each known
-    class and one more; they start at the classes' means and at the sample's mean. Rows of the last
+    It draws the same sample of the window as RTSCV, and divides it into one cluster for each known
+    class and one more. They start at the classes' means and at the sample's mean. Rows of the last
     cluster become the unknown class of the base model.
     """
 
@@ -136,7 +139,7 @@ class SeededKMeans(Rectified):
         if len(self.unknown_indices_):
             rows = stack(X, take(window, self.unknown_indices_))
             codes = np.append(y, np.full(len(self.unknown_indices_), self.n_known_))
-        self.model_ = seeded(self.estimator, self.random_state).fit(rows, codes)
+        self.model_ = self._fit_base(rows, codes)
 
     def _clusters(self, X: Any, y: NDArray, sample: Any) -> NDArray:
         if count(sample) <= self.n_known_:
@@ -152,47 +155,26 @@ class SeededKMeans(Rectified):
         return means.fit_predict(numbers)
 
 
-class WindowModel(Detector):
-    """The base model's classes, and a score that is learned from known rows and window together."""
+class DomainClassifier(WindowDetector):
+    """Gradient boosting that separates the window from the known rows.
 
-    sees_window: ClassVar[bool] = True
-
-    def __init__(self, estimator: Any, random_state: int = 0) -> None:
-        self.estimator = estimator
-        self.random_state = random_state
-
-    def fit(self, X: Any, y: NDArray, window: Any = None) -> Self:
-        check_window(self, window)
-        self.model_ = seeded(self.estimator, self.random_state).fit(X, y)
-        self._compare(X, y, window)
-        return self
-
-    def classify(self, X: Any) -> NDArray:
-        return np.asarray(self.model_.predict(X)).ravel()
-
-    def _compare(self, X: Any, y: NDArray, window: Any) -> None:
-        """Learn the score, the threshold and the window's held-out scores."""
-        raise NotImplementedError
-
-
-class DomainClassifier(WindowModel):
-    """Gradient boosting that tells the window from the known rows.
-
-    A row's score is its probability to be of the window, by models that have not seen it; later
-    rows get the mean of all models. The threshold lets 95 % of the held-out known rows pass.
+    The score is the probability that a row is from the window, by models that were not fitted on
+    it; later rows get the mean of all models. The threshold lets 95 % of the held-out known rows
+    pass.
     """
 
-    def _compare(self, X: Any, y: NDArray, window: Any) -> None:
+    def _learn(self, X: Any, y: NDArray, window: Any) -> None:
+        self.model_ = self._fit_base(X, y)
         rows = stack(X, window)
         of_window = np.arange(count(rows)) >= len(y)
         self.numbers_ = Numbers().fit(rows)
         numbers, held_out = self.numbers_.transform(rows), np.empty(len(of_window))
         self.models_ = []
-        for train, test in folds(of_window, self.random_state):
+        for train, test in split_folds(of_window, self.random_state):
             model = HistGradientBoostingClassifier(random_state=self.random_state)
             self.models_.append(model.fit(numbers[train], of_window[train]))
             held_out[test] = model.predict_proba(numbers[test])[:, 1]
-        self.threshold_ = keep_known(held_out[~of_window])
+        self.threshold_ = find_threshold(held_out[~of_window])
         self.window_scores_ = held_out[of_window]
 
     def score(self, X: Any) -> NDArray:
@@ -200,12 +182,13 @@ class DomainClassifier(WindowModel):
         return np.mean([model.predict_proba(numbers)[:, 1] for model in self.models_], axis=0)
 
 
-class LabelFilters(WindowModel):
+class LabelFilters(WindowDetector):
     """Filtering of mislabelled rows by majority (Brodley and Friedl 1999).
 
     The base model labels the window; a tree, a nearest neighbour and a linear model are
     cross-validated on known rows and window. The score is the share of them that contradict the
-    base model's label: most of them, and the row is unknown. At most `MAX_ROWS` known rows count.
+    base model's label, and a majority makes the row unknown. It keeps at most `MAX_ROWS` known
+    rows.
     """
 
     FILTER_FOLDS: ClassVar[int] = 4
@@ -213,8 +196,9 @@ class LabelFilters(WindowModel):
 
     threshold_ = 0.5
 
-    def _compare(self, X: Any, y: NDArray, window: Any) -> None:
-        kept = keep_some(y, self.random_state)
+    def _learn(self, X: Any, y: NDArray, window: Any) -> None:
+        self.model_ = self._fit_base(X, y)
+        kept = sample_by_class(y, self.random_state)
         labels = self.classify(window)
         self.scaled_ = Scaled().fit(X)
         numbers = self.scaled_.transform(stack(take(X, kept), window))

@@ -1,7 +1,4 @@
-"""A class that a model knows, hidden: what its monitor would meet had it never been taught.
-
-Knows labels and places of rows; knows nothing of detectors, models or registries.
-"""
+"""Trials: hide classes that a model knows, and measure how well a detector finds them."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -10,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from io import StringIO
 from math import isnan, nan
 from time import process_time
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -18,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import fisher_exact
 from sklearn.base import clone
 
-from rtscv_mlops.bench.catalogue import Peer
+from rtscv_mlops.bench.catalogue import Entry
 from rtscv_mlops.bench.detector import UNKNOWN, Detector
 from rtscv_mlops.errors import Code, InputError, RtscvError
 from rtscv_mlops.estimator.rows import take
@@ -28,39 +25,44 @@ from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.text import counted, percent
 
 WINDOW_SHARE = 0.7
-"""A window's size as a share of the half that it is taken from; the rest is compared with it."""
+"""A window's size as a share of the half that it is drawn from; the rest is compared with it."""
 
 MIN_WINDOW = 30
 
 MIN_HIDDEN = 5
 """Fewer hidden rows are found or missed by chance."""
 
+ALPHA = 0.01
+"""Level at which more flags on a window than on other known rows count as an alarm."""
 
-Places = NDArray[np.intp]
+RARE = 6
+"""A class needs this many rows to be split once for a threshold, and once more for a fit."""
+
+Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Places of rows: what is trained on, the window, and known rows that are in neither."""
+    """Indices of rows: the training data, the window, and known rows that are in neither."""
 
-    training: Places
-    window: Places
-    others: Places
+    training: Indices
+    window: Indices
+    others: Indices
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Labelled rows with some classes hidden, as two trials of which the second is clean.
+    """Labelled rows with some classes hidden, as two trials. The clean one has no hidden rows.
 
-    `codes` has the class of every row, a place in `known` or `UNKNOWN` for hidden classes.
-    Each half of the known rows is trained on in one trial, and makes the window of the other: so
-    both windows, which share no row and have the same size, are as large as the rows allow.
+    `codes` has the class of every row: an index into `known`, or `UNKNOWN` for hidden classes.
+    Each half of the known rows is the training data of one trial and supplies the window of the
+    other. So the two windows share no row, have the same size, and are as large as possible.
     """
 
     hidden: tuple[Any, ...]
     known: tuple[Any, ...]
     seed: int
-    codes: Places
+    codes: Indices
     trial: Trial
     clean: Trial
     notes: tuple[str, ...]
@@ -70,51 +72,28 @@ class Case:
         return name_classes(self.hidden)
 
     @property
-    def truth(self) -> Places:
+    def truth(self) -> Indices:
         """The codes of the window's rows."""
         return self.codes[self.trial.window]
 
+    @property
+    def rarest(self) -> tuple[Any, int]:
+        """The known class with the fewest training rows in either trial, and their number."""
+        trained = (self.codes[trial.training] for trial in (self.trial, self.clean))
+        counts = np.min(
+            [np.bincount(codes, minlength=len(self.known)) for codes in trained], axis=0
+        )
+        index = int(counts.argmin())
+        return self.known[index], int(counts[index])
 
-def hide_classes(
-    labels: NDArray[Any], hidden: Sequence[Any], *, rate: float, seed: int = 0
-) -> Case:
-    """Hide classes: the window has them at this rate, the training data has none of them."""
-    check_rate(rate)
-    classes, place = np.unique(labels, return_inverse=True)
-    is_hidden = np.array([label in hidden for label in classes.tolist()])
-    if (~is_hidden).sum() < 2:
-        raise InputError(
-            f"The training data has {len(classes)} classes, so hiding {name_classes(hidden)} "
-            f"leaves {(~is_hidden).sum()}; a model needs two. Hide fewer classes, or use a model "
-            "of more.",
-            code=Code.TOO_FEW_CLASSES,
-        )
-    codes = np.where(is_hidden, UNKNOWN, np.cumsum(~is_hidden) - 1)[place]
-    rng = np.random.default_rng(seed)
-    of_hidden = rng.permutation(np.flatnonzero(codes == UNKNOWN))
-    first, second = _halve_each_class(np.flatnonzero(codes != UNKNOWN), place, rng)
-    possible = int(WINDOW_SHARE * len(second))
-    size = min(possible, int(len(of_hidden) / rate))
-    n_hidden = round(rate * size)
-    if size < MIN_WINDOW or n_hidden < MIN_HIDDEN:
-        raise _too_few_rows(hidden, rate, (size, n_hidden), (possible, len(of_hidden)))
-    notes = []
-    if size < possible:
-        notes.append(
-            f"Only {len(of_hidden)} rows are {name_classes(hidden)}, so the window has {size} rows "
-            f"where the other classes would allow {possible}."
-        )
-    n_known = size - n_hidden
-    window = rng.permutation(np.concatenate([second[:n_known], of_hidden[:n_hidden]]))
-    return Case(
-        hidden=tuple(hidden),
-        known=tuple(classes[~is_hidden].tolist()),
-        seed=seed,
-        codes=codes,
-        trial=Trial(first, window, second[n_known:]),
-        clean=Trial(second, first[:size], first[size:]),
-        notes=tuple(notes),
-    )
+    def encode_weights(self, estimator: Any) -> Any:
+        """Return the estimator with class weights by code, because detectors learn codes."""
+        weights = {
+            name: {code: value[label] for code, label in enumerate(self.known) if label in value}
+            for name, value in estimator.get_params().items()
+            if name.endswith("class_weight") and isinstance(value, Mapping)
+        }
+        return clone(estimator).set_params(**weights)
 
 
 def check_rate(rate: float) -> None:
@@ -127,46 +106,69 @@ def check_rate(rate: float) -> None:
         )
 
 
-def _halve_each_class(
-    rows: Places, place: Places, rng: np.random.Generator
-) -> tuple[Places, Places]:
-    """Return two halves of the rows in random order; the odd row of a class is in the first."""
-    order = rng.permutation(rows)
-    rank = pd.Series(place[order]).groupby(place[order]).cumcount().to_numpy()
-    return order[rank % 2 == 0], order[rank % 2 == 1]
+def hide_classes(
+    labels: NDArray[Any], hidden: Sequence[Any], *, rate: float, seed: int = 0
+) -> Case:
+    """Hide classes: the window has them at this rate, the training data has none of them."""
+    check_rate(rate)
+    classes, class_index = np.unique(labels, return_inverse=True)
+    is_hidden = np.array([label in hidden for label in classes.tolist()])
+    if (~is_hidden).sum() < 2:
+        raise InputError(
+            f"The training data has {len(classes)} classes, so hiding {name_classes(hidden)} "
+            f"leaves {(~is_hidden).sum()}; a model needs two. Hide fewer classes, or use a model "
+            "with more.",
+            code=Code.TOO_FEW_CLASSES,
+        )
+    codes = np.where(is_hidden, UNKNOWN, np.cumsum(~is_hidden) - 1)[class_index]
+    rng = np.random.default_rng(seed)
+    hidden_rows = rng.permutation(np.flatnonzero(codes == UNKNOWN))
 
+    # Each class is halved; the odd row of a class goes to the first half.
+    known_rows = rng.permutation(np.flatnonzero(codes != UNKNOWN))
+    known_class = class_index[known_rows]
+    rank = pd.Series(known_class).groupby(known_class).cumcount().to_numpy()
+    first, second = known_rows[rank % 2 == 0], known_rows[rank % 2 == 1]
 
-def _too_few_rows(
-    hidden: Sequence[Any], rate: float, planned: tuple[int, int], there: tuple[int, int]
-) -> InputError:
-    (size, n_hidden), (possible, of_hidden) = planned, there
-    return InputError(
-        f"There are {of_hidden} rows of {name_classes(hidden)}, and enough of other classes for a "
-        f"window of {possible} rows. At a rate of {percent(rate)} this makes a window of {size}, "
-        f"{n_hidden} of them hidden; at least {MIN_WINDOW}, {MIN_HIDDEN} of them hidden, tell "
-        "something. Hide a class with more rows, or change the rate.",
-        code=Code.TOO_FEW_ROWS,
+    # Too few hidden rows make the window smaller, so that it still has them at the asked rate.
+    possible = int(WINDOW_SHARE * len(second))
+    size = min(possible, int(len(hidden_rows) / rate))
+    n_hidden = round(rate * size)
+    if size < MIN_WINDOW or n_hidden < MIN_HIDDEN:
+        raise InputError(
+            f"There are {len(hidden_rows)} rows of {name_classes(hidden)}, and enough of other "
+            f"classes for a window of {possible} rows. At a rate of {percent(rate)} the window "
+            f"would have {size} rows, {n_hidden} of them hidden. It needs at least {MIN_WINDOW}, "
+            f"{MIN_HIDDEN} of them hidden. Hide a class with more rows, or change the rate.",
+            code=Code.TOO_FEW_ROWS,
+        )
+    notes = []
+    if size < possible:
+        notes.append(
+            f"Only {len(hidden_rows)} rows are {name_classes(hidden)}, so the window has {size} "
+            f"rows, although the other classes would allow {possible}."
+        )
+    n_known = size - n_hidden
+    window = rng.permutation(np.concatenate([second[:n_known], hidden_rows[:n_hidden]]))
+    return Case(
+        hidden=tuple(hidden),
+        known=tuple(classes[~is_hidden].tolist()),
+        seed=seed,
+        codes=codes,
+        trial=Trial(first, window, second[n_known:]),
+        clean=Trial(second, first[:size], first[size:]),
+        notes=tuple(notes),
     )
-
-
-ALPHA = 0.01
-"""Level at which more flags on a window than on other known rows count as an alarm."""
-
-RARE = 6
-"""Rows of a class that can be split for a threshold, and once more for a fit."""
-
-ALARMS = (Verdict.UNKNOWNS, Verdict.UNKNOWNS_AND_DRIFT)
-NO_CHANGE = Verdict.NO_CHANGE
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """How one detector did on one case; a figure is None where the rows do not define it.
+    """The result of one detector on one case; a figure is None if the rows do not define it.
 
-    `found`, and `quiet` on the clean window, are the monitor's own verdicts. A detector that has
-    none raises an alarm if it flags significantly more of a window than of other known rows that
+    `found`, and `quiet` on the clean window, are the monitor's own verdicts. A detector without a
+    verdict raises an alarm if it flags significantly more of a window than of other known rows that
     it was not fitted on. `known_lost` is the share of the window's known rows that it flags.
-    `problem` says why there are no figures.
+    `problem` is the reason why there are no figures.
     """
 
     detector: str
@@ -186,18 +188,34 @@ class Record:
     problem: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the record as JSON can hold it."""
-        return asdict(self) | {"hidden": [_plain(label) for label in self.hidden]}
+        """Return the record with values that JSON can hold."""
+        plain = bool | int | float | str
+        hidden = [label if isinstance(label, plain) else str(label) for label in self.hidden]
+        return asdict(self) | {"hidden": hidden}
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """What a detector made of a window, and which of other known rows it flags."""
+class _TrialResult:
+    """A detector's scores and answers for a window, and which of other known rows it flags."""
 
     scores: NDArray[Any]
     answers: NDArray[Any]
-    elsewhere: NDArray[np.bool_]
-    verdict: str | None
+    flagged_others: NDArray[np.bool_]
+    verdict: Verdict | None
+
+    @classmethod
+    def of(cls, detector: Detector, rows: Any, case: Case, trial: Trial) -> Self:
+        """Fit a detector on the trial, and ask it about the trial's window and other rows."""
+        window = take(rows, trial.window)
+        detector.fit(take(rows, trial.training), case.codes[trial.training], window)
+        # Only the monitor tests the window as a whole.
+        assessment = getattr(getattr(detector, "model_", None), "assessment_", None)
+        return cls(
+            scores=np.asarray(detector.score_window(window)),
+            answers=np.asarray(detector.predict_window(window)),
+            flagged_others=np.asarray(detector.decide(take(rows, trial.others)), dtype=bool),
+            verdict=None if assessment is None else Verdict(assessment.verdict),
+        )
 
     @property
     def flagged(self) -> NDArray[np.bool_]:
@@ -205,102 +223,64 @@ class _Look:
 
     @property
     def finds(self) -> bool:
-        """Whether it says that the window holds something unknown."""
-        return self._flags_more() if self.verdict is None else self.verdict in ALARMS
+        """Whether the detector reports unknown rows in the window."""
+        return self._flags_more() if self.verdict is None else self.verdict.claims_unknowns
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it says that nothing changed."""
-        return not self._flags_more() if self.verdict is None else self.verdict == NO_CHANGE
+        """Whether the detector reports no change."""
+        return not self._flags_more() if self.verdict is None else self.verdict.is_quiet
 
     def _flags_more(self) -> bool:
-        table = [[np.sum(flags), np.sum(~flags)] for flags in (self.flagged, self.elsewhere)]
+        table = [[np.sum(flags), np.sum(~flags)] for flags in (self.flagged, self.flagged_others)]
         return bool(fisher_exact(table, alternative="greater").pvalue < ALPHA)
 
 
-def judge(key: str, peer: Peer, estimator: Any, rows: Any, case: Case) -> Record:
-    """Return how a detector does; one that cannot run on these rows says why."""
+def judge(entry: Entry, estimator: Any, rows: Any, case: Case) -> Record:
+    """Return a detector's figures on a case, or the reason why it cannot run on these rows."""
     n_hidden = int((case.truth == UNKNOWN).sum())
-    record = Record(key, case.hidden, case.seed, len(case.truth), n_hidden)
+    record = Record(entry.name, case.hidden, case.seed, len(case.truth), n_hidden)
     try:
-        # What a talkative model prints would stand in the midst of --json.
+        # What a verbose model prints would end up inside the output of --json.
         with warnings.catch_warnings(), redirect_stdout(StringIO()):
-            warnings.simplefilter("ignore")  # of some eighteen algorithms, on rows of any kind
-            return replace(record, **_figures(peer, estimator, rows, case))
+            warnings.simplefilter("ignore")  # from 18 algorithms, on rows of any kind
+            return replace(record, **_measure(entry, case.encode_weights(estimator), rows, case))
     except Exception as error:  # neither the algorithm nor the estimator is ours
-        return replace(record, problem=_reason(error, case))
+        return replace(record, problem=_explain(error, case))
 
 
-def _figures(peer: Peer, estimator: Any, rows: Any, case: Case) -> dict[str, Any]:
-    estimator = _weigh_codes(estimator, case.known)
+def _measure(entry: Entry, estimator: Any, rows: Any, case: Case) -> dict[str, Any]:
+    """Return the fields of a record that a detector's answers to both trials determine."""
     start = process_time()
-    seen = _look(peer.make(clone(estimator), case.seed), rows, case, case.trial)
+    result = _TrialResult.of(entry.make(clone(estimator), case.seed), rows, case, case.trial)
     seconds = process_time() - start
-    clean = _look(peer.make(clone(estimator), case.seed), rows, case, case.clean)
+    clean = _TrialResult.of(entry.make(clone(estimator), case.seed), rows, case, case.clean)
     known_classes = range(int(case.codes.max()) + 1)
-    is_hidden, flagged = case.truth == UNKNOWN, seen.flagged
+    is_hidden, flagged = case.truth == UNKNOWN, result.flagged
     figures = {
-        "recall": detection_accuracy(case.truth, seen.answers, known_classes, UNKNOWN),
+        "recall": detection_accuracy(case.truth, result.answers, known_classes, UNKNOWN),
         "precision": is_hidden[flagged].mean() if flagged.any() else nan,
         "known_lost": flagged[~is_hidden].mean(),
-        "auroc": auroc(is_hidden, seen.scores),
-        "macro_f": macro_f(case.truth, seen.answers, known_classes, UNKNOWN),
+        "auroc": auroc(is_hidden, result.scores),
+        "macro_f": macro_f(case.truth, result.answers, known_classes, UNKNOWN),
         "seconds": seconds,
     }
-    defined = {name: None if isnan(value) else float(value) for name, value in figures.items()}
-    said = {"verdict": seen.verdict, "found": seen.finds, "quiet": clean.is_quiet}
-    return {**defined, **said}
-
-
-def _weigh_codes(estimator: Any, known: tuple[Any, ...]) -> Any:
-    """Return the estimator with its class weights by code, since codes are what detectors learn."""
-    weights = {
-        name: {code: value[label] for code, label in enumerate(known) if label in value}
-        for name, value in estimator.get_params().items()
-        if name.endswith("class_weight") and isinstance(value, Mapping)
+    return {
+        **{name: None if isnan(value) else float(value) for name, value in figures.items()},
+        "verdict": None if result.verdict is None else str(result.verdict),
+        "found": result.finds,
+        "quiet": clean.is_quiet,
     }
-    return clone(estimator).set_params(**weights)
 
 
-def _look(detector: Detector, rows: Any, case: Case, trial: Trial) -> _Look:
-    window = take(rows, trial.window)
-    detector.fit(take(rows, trial.training), case.codes[trial.training], window)
-    return _Look(
-        scores=np.asarray(detector.score_window(window)),
-        answers=np.asarray(detector.predict_window(window)),
-        elsewhere=np.asarray(detector.decide(take(rows, trial.others)), dtype=bool),
-        verdict=_verdict(detector),
-    )
-
-
-def _verdict(detector: Detector) -> str | None:
-    """Return what the monitor's own test said; other detectors have none."""
-    assessment = getattr(getattr(detector, "model_", None), "assessment_", None)
-    return None if assessment is None else str(assessment.verdict)
-
-
-def _reason(error: Exception, case: Case) -> str:
-    """Return the first line of what went wrong; where a class is rare, that is likely why."""
+def _explain(error: Exception, case: Case) -> str:
+    """Return the first line of an error, and name a rare class that probably caused it."""
     lines = str(error).strip().splitlines()
-    said = lines[0] if lines else type(error).__name__
-    if isinstance(error, RtscvError) or not isinstance(error, ValueError):
-        return said
-    label, rows = _rarest(case)
-    if rows >= RARE:
-        return said
+    message = lines[0] if lines else type(error).__name__
+    label, rows = case.rarest
+    if rows >= RARE or isinstance(error, RtscvError) or not isinstance(error, ValueError):
+        return message
     return (
-        f"Class {label!r} has {counted(rows, 'row')} to learn from once the rows are halved, too "
-        f"few for a method that splits each class further. Have more rows of it. ({said})"
+        f"Class {label!r} has {counted(rows, 'training row')} after the rows are halved, too few "
+        f"for a detector that splits each class further. Provide more rows of it. ({message})"
     )
-
-
-def _rarest(case: Case) -> tuple[Any, int]:
-    """Return the known class with the fewest rows to learn from in either trial, and how many."""
-    learned = (case.codes[trial.training] for trial in (case.trial, case.clean))
-    counts = np.min([np.bincount(codes, minlength=len(case.known)) for codes in learned], axis=0)
-    place = int(counts.argmin())
-    return case.known[place], int(counts[place])
-
-
-def _plain(label: Any) -> Any:
-    return label if isinstance(label, bool | int | float | str) else str(label)

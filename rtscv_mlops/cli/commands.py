@@ -180,20 +180,20 @@ def bench(
     from rtscv_mlops.bench.compare import run_bench
     from rtscv_mlops.cli.output import print_bench, progress_bar
 
-    with progress_bar("loading") as tell:
-        done = run_bench(
+    with progress_bar("loading") as progress:
+        result = run_bench(
             _load(monitor) if monitor else None,
             hide_class or (),
             detectors=detector or (),
             rate=rate,
             seeds=seeds,
             max_rows=max_rows,
-            tell=tell,
+            progress=progress,
         )
     if as_json:
-        print_json(done.as_json())
+        print_json(result.as_json())
     else:
-        print_bench(done)
+        print_bench(result)
 
 
 @app.command()

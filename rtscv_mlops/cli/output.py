@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from rtscv_mlops.bench.compare import Bench, Row
+    from rtscv_mlops.bench.compare import BenchResult
     from rtscv_mlops.facts import WindowFacts
     from rtscv_mlops.pipeline.run import Outcome
     from rtscv_mlops.tracking.promotion import History
@@ -209,91 +209,63 @@ CAPTION = (
 )
 
 
-def print_bench(done: "Bench") -> None:
-    """Print the table, what kept detectors from running, and the conclusion."""
+def print_bench(result: "BenchResult") -> None:
+    """Print the table, why detectors could not run, and the conclusion."""
     out = console()
-    _print_whole(_table(done))
+    table = _bench_table(result)
+    # In a narrow terminal or a pipe Rich would drop columns, so the table gets the width it needs.
+    wide = console()
+    boundless = wide.options.update(max_width=NO_LIMIT)
+    wide.width = max(wide.width, wide.measure(table, options=boundless).maximum)
+    wide.print(table)
     out.print(words(CAPTION, "dim"))
-    for row in done.rows:
-        if row.problem:
-            out.print(words(f"{row.title} cannot run {_where(row)}: {row.problem}", "yellow"))
-    for note in done.notes:
+    for one in result.summaries:
+        if one.problem:
+            cases = f"on {one.failed} of {one.judged + one.failed} cases"
+            where = cases if one.judged else "on this data"
+            out.print(words(f"{one.title} cannot run {where}: {one.problem}", "yellow"))
+    for note in result.notes:
         out.print(words(note, "yellow"))
     out.print()
-    for sentence in done.sentences:
+    for sentence in result.sentences:
         out.print(words(sentence))
 
 
-def _print_whole(table: "Table") -> None:
-    """Print a table as wide as it is: in a narrow terminal or a pipe Rich would drop columns."""
-    out = console()
-    boundless = out.options.update(max_width=NO_LIMIT)
-    out.width = max(out.width, out.measure(table, options=boundless).maximum)
-    out.print(table)
-
-
-def _where(row: "Row") -> str:
-    return f"on {row.failed} of {row.judged + row.failed} cases" if row.judged else "on this data"
-
-
-def _table(done: "Bench") -> "Table":
+def _bench_table(result: "BenchResult") -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    title = words(_title(done), "bold")
+    title = words(result.title, "bold")
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("detector")
     for name in COLUMNS:
         table.add_column(name, justify="right", no_wrap=True)
-    for row in done.rows:
-        is_ours = row.detector == "monitor"
-        table.add_row(
-            words(f"{row.title}{' *' if is_ours else ''}"),
-            *_cells(row),
-            style="bold green" if is_ours else "",
-        )
+    for one in result.summaries:
+        is_ours = one.detector == "monitor"
+        cells = [f"{one.title}{' *' if is_ours else ''}"]
+        if one.judged:
+            figures = (one.recall, one.precision, one.known_lost, one.auroc, one.macro_f)
+            cells += [_count(times, one.judged) for times in (one.found, one.quiet)]
+            cells += ["-" if value is None else f"{value:.2f}" for value in figures]
+            cells.append("-" if one.seconds is None else f"{one.seconds:.1f}")
+        else:
+            cells.append("cannot run")
+        table.add_row(*map(words, cells), style="bold green" if is_ours else "")
     return table
 
 
-def _title(done: "Bench") -> str:
-    from rtscv_mlops.text import percent
-
-    case = done.cases[0]
-    if len(done.cases) > 1:
-        about = "" if " to " in done.window_rows else "about "
-        what = f"{len(done.cases)} cases, windows of {about}{done.window_rows} rows"
-    else:
-        what = f"{case.name} hidden, a window of {len(case.truth)} rows"
-    return f"{done.what}: {what}, {percent(done.rate)} of them hidden"
-
-
-def _cells(row: "Row") -> "list[Text]":
-    if not row.judged:
-        return [words("cannot run")]
-    cells = [
-        _count(row.found, row.judged),
-        _count(row.quiet, row.judged),
-        *map(_share, (row.recall, row.precision, row.known_lost, row.auroc, row.macro_f)),
-        "-" if row.seconds is None else f"{row.seconds:.1f}",
-    ]
-    return [words(cell) for cell in cells]
-
-
-def _count(times: int, asked: int) -> str:
-    if asked == 1:
+def _count(times: int, cases: int) -> str:
+    if cases == 1:
         return "yes" if times else "no"
-    return f"{times} of {asked}"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+    return f"{times} of {cases}"
 
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int], Callable[[str], None]]]:
-    """Show how many steps are done, on standard error; called with their number when it is known.
+    """Show on standard error how many steps are done.
 
-    What that returns is called before each step, with a word for it.
+    Call what this yields with the number of steps once it is known; call what that returns with a
+    description before each step.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

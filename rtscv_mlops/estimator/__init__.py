@@ -1,1 +1,1 @@
-"""RTSCV as a scikit-learn estimator. Knows arrays, tables and estimators, and no outside world."""
+"""RTSCV as a scikit-learn estimator. Works on arrays, tables and estimators only."""

@@ -1,7 +1,4 @@
-"""Labels: what users call the classes, what the estimator is taught, and a name for unknowns.
-
-Knows names; knows nothing of rows.
-"""
+"""Checks of rows and labels that users pass in, and the names of the classes."""
 
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -19,6 +16,9 @@ from sklearn.utils.validation import _check_feature_names, _check_n_features, va
 from rtscv_mlops.errors import InputError
 from rtscv_mlops.estimator.learner import last_step, refuses_nan
 from rtscv_mlops.estimator.rows import count, take
+
+REMEDY = "Select the model's columns in the window's source."
+TEXT_KINDS = "OUST"
 
 
 def check_labels(y: Any, n_rows: int) -> NDArray:
@@ -45,9 +45,10 @@ def check_labels(y: Any, n_rows: int) -> NDArray:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The known classes, sorted, as users call them (`known`) and as the estimator does (`taught`).
+    """The known classes, sorted, in the user's names (`known`) and the estimator's (`taught`).
 
-    Once unknowns have a name, both have one label more: `unknown`, and the last of `taught`.
+    Once the unknown class has a name, `unknown` holds it, and `taught` has one more label, the
+    last, which stands for it. The two differ if the estimator cannot be taught the user's name.
     """
 
     known: NDArray
@@ -56,24 +57,26 @@ class Labels:
 
     @classmethod
     def of(cls, y: NDArray) -> "Labels":
-        """Learn the known classes."""
+        """Return the known classes of some labels."""
         known = np.unique(y)
-        # No third bool exists to call unknowns by: the estimator sees 0, 1 and 2 instead.
+        # There is no third boolean for unknowns, so the estimator is taught 0, 1 and 2 instead.
         return cls(known, known.astype(int) if known.dtype == bool else known)
 
     def name_unknown(self, name: Any) -> "Labels":
-        """Return these labels with a name for unknowns: the given one, or a free one for None."""
+        """Return these labels with a name for unknowns: this one, or for None a free one."""
         if len(self.known) < 2:
             raise InputError(
-                f"The training data has one class only ({self.known.tolist()[0]!r}). "
-                "A dummy class can be told from known classes only if there are at least two."
+                f"The training data has only one class ({self.known.tolist()[0]!r}). "
+                "RTSCV needs at least two known classes to compare the window with."
             )
         if name in self.known.tolist():
             raise InputError(
-                f"unknown_label={name!r} is a known class already, so an unknown "
-                "row could not be told from it. Choose a label that no training row has."
+                f"unknown_label={name!r} is already a known class, so unknown rows could not be "
+                "told apart from it. Choose a label that no training row has."
             )
-        code = name if _is_like(name, self.taught) else _free_label(self.taught)
+        label_type = Integral if self.taught.dtype.kind in "iu" else type(self.taught.tolist()[0])
+        can_be_taught = isinstance(name, label_type) and not isinstance(name, bool)
+        code = name if can_be_taught else self._free_label()
         free = "unknown" if self.known.dtype == bool else code
         return replace(
             self,
@@ -82,49 +85,38 @@ class Labels:
         )
 
     def codes(self, y: NDArray) -> NDArray:
-        """Return the place of each label among the known ones."""
+        """Return the index of each label among the known classes."""
         return np.searchsorted(self.known, y)
 
     def public(self, taught: NDArray) -> NDArray:
-        """Return what users call these classes of the estimator."""
+        """Return the user's names of these classes of the estimator."""
         names = [*self.known.tolist(), self.unknown]
         public = [names[self.taught.tolist().index(label)] for label in taught.tolist()]
         classes = np.asarray(public)
-        # An array may turn -1 into "-1", and then no longer equals the label that was asked for.
+        # An array of text turns -1 into "-1", which no longer equals the label the user gave.
         keeps = classes.dtype.kind == self.known.dtype.kind and classes.tolist() == public
         return classes if keeps else np.asarray(public, dtype=object)
 
-
-def _is_like(name: Any, known: NDArray) -> bool:
-    """Tell whether an estimator taught these labels can be taught this name beside them."""
-    if isinstance(name, bool):
-        return False
-    return isinstance(name, Integral if known.dtype.kind in "iu" else type(known.tolist()[0]))
-
-
-def _free_label(known: NDArray) -> Any:
-    """Return a label of the same type that no known class has."""
-    if known.dtype.kind in "iuf":
-        return known.max().item() + 1
-    name = "unknown"
-    while name in known.tolist():
-        name += "_"
-    return name
-
-
-REMEDY = "Select the model's columns in the window's source."
-TEXT_KINDS = "OUST"
+    def _free_label(self) -> Any:
+        """Return a label of the same type that no known class has."""
+        if self.taught.dtype.kind in "iuf":
+            return self.taught.max().item() + 1
+        name = "unknown"
+        while name in self.taught.tolist():
+            name += "_"
+        return name
 
 
 def check_rows(model: Any, X: Any, what: str, *, reset: bool = False) -> Any:
-    """Check rows, and keep the container that the estimator can make sense of."""
+    """Check rows; keep the container that the estimator was given."""
     if isinstance(X, pd.DataFrame):
         return _check_table(model, X, what, reset=reset)
     rows = X if sparse.issparse(X) else _as_array(X, what)
     is_text = rows.dtype.kind in TEXT_KINDS
-    if rows.ndim > 2 or (rows.ndim == 1 and is_text):  # images, texts: the estimator's business
-        if reset:
-            _forget_columns(model)
+    if rows.ndim > 2 or (rows.ndim == 1 and is_text):  # images, texts: the estimator checks them
+        for name in ("n_features_in_", "feature_names_in_"):
+            if reset and hasattr(model, name):
+                delattr(model, name)
         return rows
     return validate_data(
         model,
@@ -137,16 +129,16 @@ def check_rows(model: Any, X: Any, what: str, *, reset: bool = False) -> Any:
 
 
 def check_window(model: Any, window: Any, what: str, known: Any, n_folds: int) -> Any:
-    """Check that a window has the training data's columns, and rows enough for the folds.
+    """Check that a window has the training data's columns, and at least one row per fold.
 
-    The window comes back in the container of the known rows.
+    The window is returned in the container of the known rows.
     """
     if not hasattr(window, "shape"):
         window = _as_array(window, what)
     if count(window) < n_folds:
         raise InputError(
             f"The {what} has {count(window)} row(s), fewer than the {n_folds} folds. "
-            "Take a longer window, or lower cv."
+            "Use a longer window, or lower cv."
         )
     if isinstance(known, pd.DataFrame):
         window = _table_like(window, known, what)
@@ -161,7 +153,7 @@ def check_window(model: Any, window: Any, what: str, known: Any, n_folds: int) -
 
 
 def check_gaps(estimator: Any, window: Any, what: str) -> None:
-    """Check that a fitted estimator takes the gaps that a window has, since it is to serve it."""
+    """Check that the fitted estimator accepts the missing values of the window it will serve."""
     if isinstance(window, pd.DataFrame):
         has_gap = window.isna().any(axis=1).to_numpy()
     elif sparse.issparse(window) or window.dtype.kind != "f":
@@ -186,12 +178,6 @@ def _as_array(X: Any, what: str) -> NDArray:
         raise InputError(f"The {what} cannot be read as a table: {error}") from error
 
 
-def _forget_columns(model: Any) -> None:
-    for name in ("n_features_in_", "feature_names_in_"):
-        if hasattr(model, name):
-            delattr(model, name)
-
-
 def _check_table(model: Any, X: pd.DataFrame, what: str, *, reset: bool) -> pd.DataFrame:
     _check_feature_names(model, X, reset=reset)
     _check_n_features(model, X, reset=reset)
@@ -204,7 +190,7 @@ def _check_table(model: Any, X: pd.DataFrame, what: str, *, reset: bool) -> pd.D
         raise InputError(
             f"The {what} contains NaN in column(s) {', '.join(missing)}, which "
             f"{type(last_step(model.estimator)).__name__} refuses. Fill the gaps, for example with "
-            "a SimpleImputer in a Pipeline, or use an estimator that takes them."
+            "a SimpleImputer in a Pipeline, or use an estimator that accepts them."
         )
     infinite = [
         str(name)
@@ -234,7 +220,23 @@ def _table_like(window: Any, known: pd.DataFrame, what: str) -> pd.DataFrame:
         )
     window = window if window.columns.equals(known.columns) else window[list(known.columns)]
     _compare_shapes(window, known, what)
-    _compare_types(window, known, what)
+    # Text in place of numbers, or the reverse, is refused. An empty column has no type.
+    now, before = (
+        [is_numeric_dtype(dtype) or is_bool_dtype(dtype) for dtype in table.dtypes]
+        for table in (window, known)
+    )
+    changed = [
+        f"{name} ({known.dtypes.iloc[index]} in training, {window.dtypes.iloc[index]} now)"
+        for index, name in enumerate(known.columns)
+        if now[index] != before[index]
+        and window.iloc[:, index].notna().any()
+        and not isinstance(known.dtypes.iloc[index], pd.CategoricalDtype)
+    ]
+    if changed:
+        raise InputError(
+            f"Columns of the {what} have another type than in the training data: "
+            f"{', '.join(changed)}. Convert them in the window's source."
+        )
     return window
 
 
@@ -244,11 +246,8 @@ def _array_like(window: Any, known: Any, what: str) -> Any:
         window = np.asarray(window)
     _compare_shapes(window, known, what)
     if sparse.issparse(known):
-        return (
-            sparse.csr_array(window)
-            if isinstance(known, sparse.sparray)
-            else sparse.csr_matrix(window)
-        )
+        is_array = isinstance(known, sparse.sparray)
+        return sparse.csr_array(window) if is_array else sparse.csr_matrix(window)
     if sparse.issparse(window):
         window = window.toarray()
     if known.dtype.kind not in TEXT_KINDS and window.dtype.kind in TEXT_KINDS:
@@ -256,7 +255,7 @@ def _array_like(window: Any, known: Any, what: str) -> Any:
             window = window.astype(float)
         except (TypeError, ValueError) as error:
             raise InputError(
-                f"The {what} holds text where the training data holds numbers: {error}. "
+                f"The {what} contains text where the training data has numbers: {error}. "
                 "Encode it as the training data was encoded."
             ) from error
     return window
@@ -271,25 +270,5 @@ def _compare_shapes(window: Any, known: Any, what: str) -> None:
     if window.shape[1:] != known.shape[1:]:
         raise InputError(
             f"A row of the {what} has the shape {window.shape[1:]}, one of the training data "
-            f"{known.shape[1:]}. Prepare both alike."
-        )
-
-
-def _compare_types(window: pd.DataFrame, known: pd.DataFrame, what: str) -> None:
-    """Refuse text where training had numbers and the reverse; an empty column is neither."""
-
-    def is_number(dtype: Any) -> bool:
-        return is_numeric_dtype(dtype) or is_bool_dtype(dtype)
-
-    changed = [
-        f"{name} ({known.dtypes.iloc[place]} in training, {window.dtypes.iloc[place]} now)"
-        for place, name in enumerate(known.columns)
-        if is_number(known.dtypes.iloc[place]) != is_number(window.dtypes.iloc[place])
-        and window.iloc[:, place].notna().any()
-        and not isinstance(known.dtypes.iloc[place], pd.CategoricalDtype)
-    ]
-    if changed:
-        raise InputError(
-            f"The {what} has columns of another type than the training data: {', '.join(changed)}. "
-            "Convert them in the window's source."
+            f"{known.shape[1:]}. Prepare both in the same way."
         )

@@ -1,7 +1,4 @@
-"""`RTSCVClassifier`: a classifier that can be taught, without labels, that a window is not known.
-
-Knows scikit-learn's contract; the two ways to find unknowns live in `paper` and `monitor`.
-"""
+"""`RTSCVClassifier`: scikit-learn's contract around the search for unknowns."""
 
 from dataclasses import replace
 from numbers import Integral, Real
@@ -16,32 +13,27 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from rtscv_mlops import metrics
 from rtscv_mlops.errors import InputError
 from rtscv_mlops.estimator.checks import Labels, check_gaps, check_labels, check_rows, check_window
-from rtscv_mlops.estimator.clusters import Cluster, group_rows
+from rtscv_mlops.estimator.clusters import Cluster, group_unknowns
 from rtscv_mlops.estimator.gates import FoldsGate, ForestGate, Gate, margins
 from rtscv_mlops.estimator.kernel import KernelGate
 from rtscv_mlops.estimator.learner import check_weight, is_of_trees, seeded, weight_params
 from rtscv_mlops.estimator.network import NetworkGate, is_network, learn_embeddings, torch_seeded
-from rtscv_mlops.estimator.rows import Numbers, count, find_distinct, fingerprints, stack, take
+from rtscv_mlops.estimator.rows import count, stack, take
 from rtscv_mlops.estimator.search import (
     RATIO,
-    Finding,
-    assess_window,
-    cross_validate_sample,
-    make_splitter,
+    DistinctRows,
+    MonitorSearch,
+    PaperSearch,
     sample_window,
 )
 from rtscv_mlops.estimator.statistics import Assessment
 
-DESCRIBED_ROWS = 5_000
-"""Known rows that the diagnostics are computed from."""
-
 
 def _estimator_has(method: str) -> Any:
     def check(self: "RTSCVClassifier") -> bool:
-        # Raises AttributeError with the base's own words where it lacks the method.
+        # Raises the estimator's own AttributeError if it lacks the method.
         getattr(getattr(self, "estimator_", self.estimator), method)
         return True
 
@@ -49,47 +41,95 @@ def _estimator_has(method: str) -> Any:
 
 
 class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    """Rectifies a classifier with an unlabelled window of deployment data.
+    """Classifier that learns from an unlabelled window which rows belong to no known class.
+
+    The wrapped classifier is fitted on labelled rows. An unlabelled window of deployment data then
+    plays an extra class, the dummy class, against them. Window rows that cross-validation does not
+    return to a known class are unknowns. If there are any, the classifier is fitted again with
+    them as one more class, so that it can answer "unknown". This is random test sampling and
+    cross-validation (RTSCV) [1]_. The default mode adds a calibrated test to the published
+    algorithm: without evidence of anything new, the classifier stays as it was.
 
     Parameters
     ----------
     estimator : classifier
-        What is monitored; cloned, never changed.
-    mode : {"monitor", "paper"}
-        "monitor" tests first whether the window holds anything new, with a calibrated null, and
-        leaves the model alone if not. "paper" is Algorithm 1 as published, for reproduction.
-    sample_rate : "auto" or float
-        How large the dummy class is. In "paper" mode the share of `sample_of` that is drawn; in
-        "monitor" mode what the whole window weighs against the training rows. "auto" is 0.2 of
+        The classifier to monitor. It is cloned, never changed.
+    mode : {"monitor", "paper"}, default="monitor"
+        "monitor" first tests whether the window holds anything new, and leaves the model alone if
+        not. "paper" is the algorithm as published, for reproduction.
+    sample_rate : "auto" or float, default="auto"
+        Size of the dummy class. In "paper" mode, the share of `sample_of` that is drawn; in
+        "monitor" mode, the weight of the whole window against the training rows. "auto" is 0.2 of
         the training rows in both.
-    sample_of : {"window", "training"}
-        What a numeric `sample_rate` is a share of in "paper" mode: c or the sample/training ratio.
-    cv : int, "holdout" or splitter
-        Folds. "monitor" needs a splitter that holds out every row.
-    unknown_label : object or None
-        How unknowns are called. None: the largest label plus one for numbers, so that the
-        rectified model's answers keep their type, else "unknown".
-    alpha : float
-        Level of the test that a window holds nothing new.
-    gate : {"auto", "kernel", "forest", "network", "estimator"} or classifier
-        What scores rows in "monitor" mode. "estimator" cross-validates the estimator itself;
-        "auto" takes the forest gate for models of trees, a network's own features for skorch,
-        and the kernel gate for all others.
-    n_jobs : int or None
-        Processes for fits that are independent. The result does not depend on it.
-    random_state : int
-        Seed of every random choice, the estimator's own included where it has no seed.
+    sample_of : {"window", "training"}, default="window"
+        In "paper" mode, the size that a numeric `sample_rate` is a share of.
+    cv : int, "holdout" or splitter, default=3
+        Folds. "holdout" is for "paper" mode only; "monitor" mode needs a splitter that holds out
+        every row.
+    unknown_label : object, default=None
+        Label of unknowns. None chooses the largest label plus one for numbers, so that predictions
+        keep their type, and "unknown" otherwise.
+    alpha : float, default=0.01
+        Significance level of the test that a window holds nothing new.
+    gate : {"auto", "kernel", "forest", "network", "estimator"} or classifier, default="auto"
+        Model that scores rows in "monitor" mode. "estimator" cross-validates the estimator itself.
+        "auto" uses the forest for models made of trees, a network's own features for skorch, the
+        estimator for lists of texts, and the kernel for all others.
+    n_jobs : int, default=None
+        Number of processes for independent fits. The result does not depend on it.
+    random_state : int, default=0
+        Seed of every random choice, including those of the estimator if it has no seed.
 
     Attributes
     ----------
-    estimator_ : the fitted, and if unknowns were found rectified, classifier
-    classes_ : known labels, and the unknown label where the model was rectified
-    unknown_label_ : how unknowns are called
-    sample_indices_, unknown_indices_ : rows of the window that were sampled / kept as unknown
-    assessment_ : `Assessment`, the facts about the window; None in "paper" mode
-    window_scores_, known_scores_ : how unknown rows of the window, and known rows, look to models
-        that have not seen them, in [0, 1]; empty in "paper" mode
-    clusters_ : candidate classes among the unknown rows
+    estimator_ : classifier
+        The fitted classifier; rectified if unknowns were found.
+    classes_ : ndarray
+        Known labels and, if the model was rectified, the label of unknowns.
+    estimator_classes_ : ndarray
+        The same classes by the labels that `estimator_` was taught.
+    unknown_label_ : object
+        Label of unknowns; None if the model was fitted without a window.
+    assessment_ : Assessment or None
+        The verdict on the window and the facts behind it; None in "paper" mode.
+    sample_indices_ : ndarray of int
+        Positions of the window rows that took part in the fits.
+    unknown_indices_ : ndarray of int
+        Positions of the window rows that were extracted as unknown.
+    window_scores_, known_scores_ : ndarray of float
+        Unknown scores in [0, 1] of window rows and known rows, by models fitted without them.
+        Empty in "paper" mode.
+    clusters_ : tuple of Cluster
+        Candidate classes among the unknown rows, the largest first.
+    gate_ : object or None
+        The fitted gate, which scores new rows; None in "paper" mode.
+    n_features_in_ : int
+        Number of columns seen by `fit`.
+    feature_names_in_ : ndarray of str
+        Column names seen by `fit`, if all are strings.
+
+    References
+    ----------
+    .. [1] B. Abrahao, Z. Wang, H. Ahmed and Y. Zhu, "Model Rectification via Unknown Unknowns
+       Extraction from Deployment Samples", 2021, arXiv:2102.04145.
+
+    Examples
+    --------
+    Three classes are known. A fourth, far from all of them, appears in the window.
+
+    >>> from sklearn.datasets import make_blobs
+    >>> from sklearn.svm import SVC
+    >>> from rtscv_mlops import RTSCVClassifier
+    >>> centers = [(0, 0), (6, 0), (0, 6), (12, 12)]
+    >>> X, y = make_blobs([100, 100, 100], centers=centers[:3], random_state=0)
+    >>> window, _ = make_blobs([60, 60, 60, 40], centers=centers, random_state=1)
+    >>> model = RTSCVClassifier(SVC()).fit(X, y, deployment=window)
+    >>> print(model.assessment_.verdict)
+    unknowns
+    >>> len(model.unknown_indices_), model.unknown_label_
+    (40, 3)
+    >>> model.predict([[0, 0], [12, 12]])
+    array([0, 3])
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -141,81 +181,118 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         baseline: Any = None,
         sample_weight: Any = None,
     ) -> "RTSCVClassifier":
-        """Fit on labelled rows, rectified by an unlabelled window if that holds unknowns.
+        """Fit on labelled rows, and rectify the model if an unlabelled window holds unknowns.
 
-        `baseline` is an earlier, clean window: a harmless change since training that it shares
-        with `deployment` (new writers, a new sensor) is then no finding. It is the null, so a
-        few dozen rows of it prove nothing. Without `deployment` this is a plain fit of the
-        estimator.
+        Parameters
+        ----------
+        X : array, sparse matrix, DataFrame or list of texts
+            Labelled rows, in any container that the estimator accepts.
+        y : array-like
+            One label per row.
+        deployment : like X, default=None
+            Unlabelled window of deployment data. Without it, this is a plain fit.
+        baseline : like X, default=None
+            An earlier window that is known to be clean, for "monitor" mode. It replaces the
+            training rows as the null: a harmless change since training that it shares with
+            `deployment` (new writers, a new sensor) is not reported. At least 50 rows.
+        sample_weight : array-like, default=None
+            One weight per row of `X`, if the estimator supports weights.
+
+        Returns
+        -------
+        RTSCVClassifier
+            This estimator, fitted.
         """
         self._validate_params()
-        self._forget()
+        self._reset()
         with torch_seeded(self.estimator, self.random_state):
-            return self._fit(X, y, deployment, baseline, sample_weight)
-
-    def _fit(
-        self, X: Any, y: Any, deployment: Any, baseline: Any, sample_weight: Any
-    ) -> "RTSCVClassifier":
-        X = check_rows(self, X, "training data", reset=True)
-        y = check_labels(y, count(X))
-        weight = check_weight(self.estimator, sample_weight, count(X))
-        self._labels = Labels.of(y)
-        codes = self._labels.codes(y)
-        if deployment is None:
+            X = check_rows(self, X, "training data", reset=True)
+            y = check_labels(y, count(X))
+            weight = check_weight(self.estimator, sample_weight, count(X))
+            self._labels = Labels.of(y)
+            codes = self._labels.codes(y)
+            if deployment is not None:
+                return self._fit_with_window(X, codes, deployment, baseline, weight)
             if baseline is not None:
                 raise InputError(
                     "A baseline was given without deployment data to compare it with. "
                     "Pass the window as deployment=."
                 )
             return self._fit_estimator(X, codes, weight)
-        self._labels = self._labels.name_unknown(self.unknown_label)
-        window = check_window(self, deployment, "deployment window", X, self._n_folds())
-        if self.mode == "paper":
-            if baseline is not None:
-                raise InputError(
-                    "mode='paper' is Algorithm 1, which knows no baseline. "
-                    "Leave it out, or use mode='monitor'."
-                )
-            self._find_by_paper(X, codes, window, weight)
-        else:
-            if baseline is not None:
-                baseline = check_window(self, baseline, "baseline", X, self._n_folds())
-            self._find_by_monitor(X, codes, window, baseline)
-        self._fit_rectified(X, codes, window, weight)
-        check_gaps(self.estimator_, window, "deployment window")
-        self.unknown_label_ = self._labels.unknown
-        return self
 
     def predict(self, X: Any) -> NDArray:
-        """Return known labels, or `unknown_label_`."""
+        """Predict known labels, or `unknown_label_`.
+
+        Parameters
+        ----------
+        X : like X of `fit`
+            Rows to classify.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            A label of `classes_` for each row.
+        """
         check_is_fitted(self, "estimator_")
         predicted = np.asarray(self.estimator_.predict(check_rows(self, X, "data")))
         return self.classes_[np.searchsorted(self.estimator_classes_, predicted.ravel())]
 
     @available_if(_estimator_has("predict_proba"))
     def predict_proba(self, X: Any) -> NDArray:
-        """Return a probability per label, in the order of `classes_`."""
+        """Return the estimator's probability of each class.
+
+        Parameters
+        ----------
+        X : like X of `fit`
+            Rows to classify.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Probabilities, in the order of `classes_`.
+        """
         check_is_fitted(self, "estimator_")
         return np.asarray(self.estimator_.predict_proba(check_rows(self, X, "data")))
 
     @available_if(_estimator_has("decision_function"))
     def decision_function(self, X: Any) -> NDArray:
-        """Return the estimator's decision values, in the order of `classes_`."""
+        """Return the estimator's decision values.
+
+        Parameters
+        ----------
+        X : like X of `fit`
+            Rows to classify.
+
+        Returns
+        -------
+        ndarray
+            Decision values in the estimator's own shape, in the order of `classes_`.
+        """
         check_is_fitted(self, "estimator_")
         return np.asarray(self.estimator_.decision_function(check_rows(self, X, "data")))
 
     def unknown_score(self, X: Any) -> NDArray:
-        """Return how unknown each row looks, in [0, 1]; 0.5 is where extraction began.
+        """Return how unknown each row looks; extraction began at 0.5.
 
-        Meant for later rows: those of the fitted window helped to make the score and look somewhat
-        more unknown than they are; which of them were extracted is in `unknown_indices_`.
-        In "paper" mode it is the rectified model's own probability of the unknown label where it
-        has one, else 1 for rows it calls unknown and 0 for others.
+        The score is meant for later rows. Rows of the fitted window took part in the fit, so they
+        look slightly more unknown than they are; `unknown_indices_` has those that were extracted.
+        In "paper" mode the score is the rectified model's probability of the unknown label. If the
+        model has no probabilities, it is 1 for rows predicted as unknown and 0 for others.
+
+        Parameters
+        ----------
+        X : like X of `fit`
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Scores in [0, 1].
         """
         check_is_fitted(self, "estimator_")
         if self.unknown_label_ is None:
             raise InputError(
-                "This model was fitted without a deployment window, so it has no idea of unknowns. "
+                "This model was fitted without a deployment window, so it cannot score unknowns. "
                 "Call fit(X, y, deployment=...) first."
             )
         if self.gate_ is not None:
@@ -234,8 +311,8 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         )
         return tags
 
-    def _forget(self) -> None:
-        """Forget what an earlier fit found."""
+    def _reset(self) -> None:
+        """Remove the results of an earlier fit."""
         self.unknown_label_ = None
         self.sample_indices_ = self.unknown_indices_ = np.empty(0, dtype=int)
         self.window_scores_ = self.known_scores_ = np.empty(0)
@@ -243,71 +320,104 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.clusters_: tuple[Cluster, ...] = ()
         self.gate_: Gate | None = None
 
+    @property
     def _n_folds(self) -> int:
-        """Return the number of folds, as far as a splitter tells without rows."""
+        """Number of folds; 2 for a splitter, whose number may depend on the rows."""
         return int(self.cv) if isinstance(self.cv, Integral) else 2
 
     # -- the search
 
-    def _find_by_paper(self, X: Any, codes: NDArray, window: Any, weight: NDArray | None) -> None:
+    def _fit_with_window(
+        self, X: Any, codes: NDArray, deployment: Any, baseline: Any, weight: NDArray | None
+    ) -> "RTSCVClassifier":
+        self._labels = self._labels.name_unknown(self.unknown_label)
+        window = check_window(self, deployment, "deployment window", X, self._n_folds)
+        if self.mode == "monitor":
+            if baseline is not None:
+                baseline = check_window(self, baseline, "baseline", X, self._n_folds)
+            self._search_by_monitor(X, codes, window, baseline)
+        elif baseline is None:
+            self._search_by_paper(X, codes, window, weight)
+        else:
+            raise InputError(
+                "mode='paper' is the published algorithm, which has no baseline. "
+                "Leave it out, or use mode='monitor'."
+            )
+        n_unknown = len(self.unknown_indices_)
+        if n_unknown > 0:
+            X = stack(X, take(window, self.unknown_indices_))
+            codes = np.append(codes, np.full(n_unknown, len(self._labels.known)))
+        self._fit_estimator(X, codes, weight)
+        check_gaps(self.estimator_, window, "deployment window")
+        self.unknown_label_ = self._labels.unknown
+        return self
+
+    def _search_by_paper(self, X: Any, codes: NDArray, window: Any, weight: NDArray | None) -> None:
         is_auto = self.sample_rate == "auto"
         rate, of = (RATIO, "training") if is_auto else (float(self.sample_rate), self.sample_of)
         sample = sample_window(count(window), len(codes), rate, of, self.random_state)
-        if len(sample) < self._n_folds():
+        if len(sample) < self._n_folds:
             raise InputError(
-                f"The sample has {len(sample)} row(s), fewer than the {self._n_folds()} folds. "
+                f"The sample has {len(sample)} row(s), fewer than the {self._n_folds} folds. "
                 "Raise sample_rate, or lower cv."
             )
         taught = self._labels.taught
         dummy = np.full(len(sample), len(taught) - 1)
-        unknown = cross_validate_sample(
-            seeded(self.estimator, self.random_state),
-            stack(X, take(window, sample)),
-            taught[np.concatenate([codes, dummy])],
-            taught[-1],
-            make_splitter(self.cv, self.random_state),
-            weight_params(self.estimator, weight, len(sample)),
-            self.n_jobs,
+        search = PaperSearch(
+            estimator=seeded(self.estimator, self.random_state),
+            rows=stack(X, take(window, sample)),
+            labels=taught[np.concatenate([codes, dummy])],
+            dummy=taught[-1],
+            fit_params=weight_params(self.estimator, weight, len(sample)),
         )
+        unknown = search.run(self.cv, self.random_state, self.n_jobs)
         self.sample_indices_ = sample
         self.unknown_indices_ = sample[unknown[len(codes) :]]
 
-    def _find_by_monitor(self, X: Any, codes: NDArray, window: Any, baseline: Any) -> None:
+    def _search_by_monitor(self, X: Any, codes: NDArray, window: Any, baseline: Any) -> None:
         if isinstance(self.cv, str):
             raise InputError(
-                "cv='holdout' leaves rows without a held-out score, which mode='monitor' needs "
+                "cv='holdout' leaves rows without a held-out score, but mode='monitor' needs one "
                 "for every row. Give a number of folds, or use mode='paper'."
             )
-        prints, known_prints = fingerprints(window), fingerprints(X)
-        judged, known = find_distinct(prints, known_prints), find_distinct(known_prints, prints)
-        if len(judged) < self._n_folds():
+        distinct = DistinctRows.of(X, codes, window, baseline)
+        if len(distinct.judged) < self._n_folds:
             raise InputError(
-                f"The deployment window has {len(judged)} distinct row(s) in {len(prints)}, fewer "
-                f"than the {self._n_folds()} folds. See whether its source repeats itself."
+                f"The deployment window has {len(distinct.judged)} distinct row(s) in "
+                f"{count(window)}, fewer than the {self._n_folds} folds. Check whether its source "
+                "repeats rows."
             )
-        if baseline is not None:
-            baseline = take(baseline, find_distinct(fingerprints(baseline), prints))
-        if len(known) < len(codes):
-            X, codes = take(X, known), codes[known]
-        gate, kept = self._make_gate(X, codes)
-        finding = assess_window(
-            take(X, kept) if len(kept) < len(codes) else X,
-            codes[kept],
-            window if len(judged) == len(prints) else take(window, judged),
-            baseline=baseline,
-            gate=gate,
+        known, codes = distinct.known, distinct.codes
+        gate, kept = self._make_gate(known, codes)
+        search = MonitorSearch(
+            gate,
             cv=int(self.cv) if isinstance(self.cv, Integral) else self.cv,
             ratio=RATIO if self.sample_rate == "auto" else float(self.sample_rate),
             alpha=self.alpha,
             seed=self.random_state,
         )
-        if len(judged) < len(prints):
-            finding = _with_copies(finding, prints, judged)
-        self.sample_indices_, self.unknown_indices_ = finding.sampled, finding.unknown
-        self.gate_, self._threshold, self._spread = finding.gate, finding.threshold, finding.spread
-        self.window_scores_ = self._score(finding.window_margins)
-        self.known_scores_ = self._score(finding.known_margins)
-        self._describe_unknowns(X, codes, window, finding)
+        detection = distinct.expand(
+            search.run(
+                take(known, kept) if len(kept) < len(codes) else known,
+                codes[kept],
+                distinct.window,
+                distinct.baseline,
+            )
+        )
+        self.sample_indices_, self.unknown_indices_ = detection.sampled, detection.unknown
+        self.gate_ = gate
+        self._threshold, self._spread = detection.threshold, detection.spread
+        self.window_scores_ = self._score(detection.window_margins)
+        self.known_scores_ = self._score(detection.known_margins)
+        facts = dict(detection.assessment.diagnostics)
+        names = self._labels.known.tolist()
+        for fact in ("class_shift", "looks_like"):
+            facts[fact] = dict(zip(names, facts[fact], strict=True))
+        if len(detection.unknown) > 0 and known.ndim > 1:
+            self.clusters_ = group_unknowns(
+                known, codes, window, detection.unknown, self.random_state
+            )
+        self.assessment_ = replace(detection.assessment, diagnostics=facts)
 
     def _score(self, margin: NDArray) -> NDArray:
         return expit((margin - self._threshold) / self._spread)
@@ -316,71 +426,21 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """Return the gate, and the known rows that it may compare a window with."""
         kind, every = self.gate, np.arange(len(codes))
         if kind == "auto":
-            kind = self._choose_gate(X)
+            if X.ndim == 1:
+                kind = "estimator"  # lists of texts: only the estimator can read them
+            elif is_network(self.estimator):
+                kind = "network"
+            else:
+                kind = "forest" if is_of_trees(self.estimator) else "kernel"
         if kind == "kernel":
             return KernelGate(), every
         if kind == "forest":
             return ForestGate(n_jobs=self.n_jobs), every
-        learner = self.estimator if isinstance(kind, str) else kind
-        learner = seeded(learner, self.random_state)
+        learner = seeded(self.estimator if isinstance(kind, str) else kind, self.random_state)
         if kind == "network":
             embeddings, kept = learn_embeddings(learner, X, codes, self.random_state)
             return NetworkGate(embeddings), kept
         return FoldsGate(learner, n_jobs=self.n_jobs), every
-
-    def _choose_gate(self, X: Any) -> str:
-        if X.ndim == 1:
-            return "estimator"  # texts: only the estimator can read them
-        if is_network(self.estimator):
-            return "network"
-        return "forest" if is_of_trees(self.estimator) else "kernel"
-
-    def _describe_unknowns(self, X: Any, codes: NDArray, window: Any, finding: Finding) -> None:
-        """Group the unknown rows, and say how far from the known classes they lie."""
-        facts = dict(finding.assessment.diagnostics)
-        names = self._labels.known.tolist()
-        for fact in ("class_shift", "looks_like"):
-            facts[fact] = dict(zip(names, facts[fact], strict=True))
-        self.assessment_ = replace(finding.assessment, diagnostics=facts)
-        if len(finding.unknown) == 0 or X.ndim == 1:
-            return
-        rng = np.random.default_rng(self.random_state)
-        shown = rng.permutation(len(codes))[:DESCRIBED_ROWS]
-        unknown = take(window, finding.unknown)
-        numbers = Numbers().fit(stack(take(X, shown), unknown))
-        known_numbers, unknown_numbers = (
-            numbers.transform(rows) for rows in (take(X, shown), unknown)
-        )
-        scale = _spread_within(known_numbers, codes[shown])
-        self.clusters_ = group_rows(unknown_numbers, finding.unknown, scale, self.random_state)
-        slack = metrics.separation_slack(
-            known_numbers,
-            codes[shown],
-            unknown_numbers,
-            sample_size=len(finding.sampled),
-            unknown_rate=finding.assessment.unknown_rate,
-        )
-        self.assessment_ = replace(
-            self.assessment_,
-            diagnostics={
-                **facts,
-                "j1_known": metrics.j1_known(known_numbers, codes[shown]),
-                "j1_unknown": metrics.j1_unknown(known_numbers, codes[shown], unknown_numbers),
-                "slack": slack,
-            },
-        )
-
-    # -- the fit
-
-    def _fit_rectified(
-        self, X: Any, codes: NDArray, window: Any, weight: NDArray | None
-    ) -> "RTSCVClassifier":
-        n_unknown = len(self.unknown_indices_)
-        if n_unknown == 0:
-            return self._fit_estimator(X, codes, weight)
-        unknown = np.full(n_unknown, len(self._labels.known))
-        rows = stack(X, take(window, self.unknown_indices_))
-        return self._fit_estimator(rows, np.concatenate([codes, unknown]), weight)
 
     def _fit_estimator(self, X: Any, codes: NDArray, weight: NDArray | None) -> "RTSCVClassifier":
         n_added = len(codes) - len(weight) if weight is not None else 0
@@ -390,26 +450,3 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.estimator_classes_ = np.asarray(self.estimator_.classes_)
         self.classes_ = self._labels.public(self.estimator_classes_)
         return self
-
-
-def _with_copies(finding: Finding, prints: NDArray, judged: NDArray) -> Finding:
-    """Return what was found in distinct rows as rows of the whole window, copies and all."""
-    facts = {**finding.assessment.diagnostics, "copies": len(prints) - len(judged)}
-    order = np.argsort(prints[judged], kind="stable")
-    twin = order[np.searchsorted(prints[judged], prints, sorter=order)]
-    return replace(
-        finding,
-        assessment=replace(finding.assessment, diagnostics=facts),
-        sampled=judged[finding.sampled],
-        unknown=np.flatnonzero(np.isin(prints, prints[judged[finding.unknown]])),
-        window_margins=finding.window_margins[twin],
-    )
-
-
-def _spread_within(numbers: NDArray, codes: NDArray) -> NDArray:
-    """Return how far each column spreads within a class."""
-    variances = np.zeros(numbers.shape[1])
-    for code in np.unique(codes):
-        of_class = numbers[codes == code].astype(float)
-        variances += of_class.var(axis=0) * len(of_class) / len(codes)
-    return np.sqrt(variances)

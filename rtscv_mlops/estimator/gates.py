@@ -1,9 +1,8 @@
-"""Gates: learners that say how much a row looks like the window and unlike any known class.
+"""Gates: models that score how much a row looks like the window and unlike any known class.
 
-A gate carries RTSCV's class layout (some classes, and one dummy class) and scores every row with
-models that have not seen it. Three of them: `kernel.KernelGate` solves the layout in closed form,
-`ForestGate` asks the trees that left a row out, `FoldsGate` is the plain way, one fit of any
-classifier per fold. Knows rows, labels and classifiers; draws no conclusions.
+A gate fits RTSCV's class layout (some classes and one dummy class), and scores every row with
+models that have not seen it. `kernel.KernelGate` solves the layout in closed form, `ForestGate`
+scores a row with the trees that left it out, and `FoldsGate` fits any classifier once per fold.
 """
 
 from collections.abc import Iterator
@@ -20,17 +19,14 @@ from rtscv_mlops.estimator.parallel import do_all
 from rtscv_mlops.estimator.rows import Numbers, count, take
 
 CHUNK = 20_000
-"""Rows scored at once: memory is bounded by this, however large the window is.
-
-A piece of work of this size is also what another process, or a cluster, is worth asking for.
-"""
+"""Rows scored at once. This bounds memory, and makes a task worth sending to another process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which rows of a table play the classes, and which the dummy class.
+    """Which rows of a table play the classes, and which play the dummy class.
 
-    `folds` gives each row of the table the fold in which it is held out.
+    `folds` has, for each row of the table, the fold that holds it out.
     """
 
     classes: NDArray
@@ -45,41 +41,41 @@ class Layout:
 
     @property
     def dummy_weight(self) -> float:
-        """Weight of a dummy row: together they weigh `ratio` times the rows of the classes.
+        """Weight of a dummy row; all dummy rows weigh `ratio` times the rows of the classes.
 
-        A whole window of light rows is what the average over many small samples of it tends to.
+        A whole window of light rows is the limit of an average over many small samples of it.
         """
         return self.ratio * len(self.classes) / max(len(self.dummy), 1)
 
 
 class Gate(Protocol):
-    """What the verdict needs of a gate."""
+    """The interface that `MonitorSearch` needs."""
 
     def prepare(self, table: Any, classes: NDArray, labels: NDArray, seed: int) -> Self:
-        """Look at the rows once; every layout of them is then cheaper."""
+        """Preprocess the rows once, for all layouts."""
 
     def cross_fit(self, layout: Layout, scored: NDArray) -> NDArray:
-        """Return a score per class and, last, for the dummy: each row by models without it."""
+        """Return a score per class and, last, for the dummy, by models fitted without the row."""
 
     def scores(self, rows: Any) -> NDArray:
         """Score new rows with the models of the first `cross_fit`."""
 
     def forget(self) -> None:
-        """Drop the rows; what is needed to score new ones stays."""
+        """Drop the rows; keep what `scores` needs."""
 
 
 def margins(scores: NDArray) -> NDArray:
-    """Return the dummy's lead over the best class: above 0, the dummy wins."""
+    """Return the dummy's score minus the best class's score; above 0, the dummy wins."""
     return scores[:, -1] - scores[:, :-1].max(axis=1)
 
 
 def nearest_class(scores: NDArray) -> NDArray:
-    """Return the best class of each row, the dummy left aside."""
+    """Return the best class of each row, apart from the dummy."""
     return scores[:, :-1].argmax(axis=1)
 
 
 def chunks(indices: NDArray, size: int = 0) -> Iterator[NDArray]:
-    """Cut indices into pieces of bounded length."""
+    """Split indices into chunks of bounded length."""
     for piece in gen_batches(len(indices), size or CHUNK):
         yield indices[piece]
 
@@ -87,7 +83,7 @@ def chunks(indices: NDArray, size: int = 0) -> Iterator[NDArray]:
 def held_out_chunks(
     layout: Layout, scored: NDArray, size: int = 0
 ) -> Iterator[tuple[int, NDArray]]:
-    """Cut rows into pieces of bounded length, each with the one fold that holds it out."""
+    """Split rows into chunks of bounded length, each with the fold that holds its rows out."""
     for fold in range(layout.folds.max() + 1):
         for rows in chunks(scored[layout.folds[scored] == fold], size):
             yield fold, rows
@@ -96,9 +92,9 @@ def held_out_chunks(
 class ForestGate:
     """Trees grown on halves of the rows; each row is scored by the trees that left it out.
 
-    For models made of trees: it takes their tables as they are, skewed columns and all. Halves
-    instead of bootstraps, so that known and window rows are left out equally often: out-of-bag
-    votes of a weighted forest are noisier for the heavier rows, and then no null for the others.
+    For models made of trees: skewed columns need no transformation. Halves instead of bootstraps
+    leave known and window rows out equally often. Out-of-bag votes of a weighted forest are noisier
+    for the heavier rows, so their margins could not be compared.
     """
 
     def __init__(self, n_trees: int = 40, n_jobs: int | None = None) -> None:
@@ -147,8 +143,8 @@ class ForestGate:
     def _draw_half(self, seed: np.random.SeedSequence) -> tuple[NDArray, int]:
         """Return which rows of the table a tree may see, and the seed of its own choices.
 
-        Rows that no layout fits are left out as often as others, so that all have as many votes:
-        more votes make a margin less noisy, and then no null for the others.
+        Rows that are never fitted are left out just as often as others, so that all rows have the
+        same number of votes. More votes make a margin less noisy, and so not comparable.
         """
         rng = np.random.default_rng(seed)
         return rng.random(len(self._table)) < 0.5, int(rng.integers(2**31))
@@ -160,9 +156,9 @@ def _grow(rows: NDArray, labels: NDArray, weight: NDArray, grown: NDArray, seed:
 
 
 class FoldsGate:
-    """The plain way: a clone of a classifier per fold, fitted on the classes and a window sample.
+    """Clones of a classifier, fitted per fold on the classes and a sample of the window.
 
-    `n_samples` of them per fold, each with a small sample of its own, are averaged.
+    Each fold averages `n_samples` clones, each with a small sample of its own.
     """
 
     def __init__(self, estimator: Any, n_samples: int = 2, n_jobs: int | None = None) -> None:
@@ -190,18 +186,18 @@ class FoldsGate:
         )
         scores = np.zeros((count(self._table), layout.n_classes + 1))
         n = self.n_samples
-        pieces = [
+        tasks = [
             (rows, model)
             for fold, rows in held_out_chunks(layout, scored)
             for model in models[fold * n : (fold + 1) * n]
         ]
-        found = do_all(
+        held_out = do_all(
             class_scores,
-            ((model, take(self._table, rows), scores.shape[1]) for rows, model in pieces),
+            ((model, take(self._table, rows), scores.shape[1]) for rows, model in tasks),
             n_jobs=self.n_jobs,
         )
-        for (rows, _), some in zip(pieces, found, strict=True):
-            scores[rows] += some / n
+        for (rows, _), of_model in zip(tasks, held_out, strict=True):
+            scores[rows] += of_model / n
         if not self._models:
             self._models, self._n_classes = models, scores.shape[1]
         return scores
@@ -212,7 +208,7 @@ class FoldsGate:
         )
 
     def _fold(self, layout: Layout, fold: int, seed: np.random.SeedSequence) -> tuple[Any, NDArray]:
-        """Return what is fitted without a fold: rows of the classes and a sample of the window."""
+        """Return the rows fitted without a fold, classes and a window sample, and their labels."""
         rng = np.random.default_rng(seed)
         kept = layout.folds[layout.classes] != fold
         others = layout.dummy[layout.folds[layout.dummy] != fold]
@@ -227,7 +223,7 @@ def _fit(estimator: Any, rows: Any, labels: NDArray) -> Any:
 
 
 def class_scores(model: Any, rows: Any, n_classes: int) -> NDArray:
-    """Return comparable scores per class; a class that the model has not seen gets the least."""
+    """Return a score per class; a class that the model has not seen gets the lowest score."""
     raw = _raw_scores(model, rows)
     scores = np.full((len(raw), n_classes), raw.min())
     scores[:, np.asarray(model.classes_, dtype=int)] = raw
@@ -235,7 +231,7 @@ def class_scores(model: Any, rows: Any, n_classes: int) -> NDArray:
 
 
 def _raw_scores(model: Any, rows: Any) -> NDArray:
-    """Return whatever scores the classifier offers for its own classes."""
+    """Return probabilities, decision values or, failing both, indicators of the prediction."""
     if hasattr(model, "predict_proba"):
         return np.asarray(model.predict_proba(rows))
     if hasattr(model, "decision_function"):

@@ -1,7 +1,4 @@
-"""The gate that solves RTSCV's class layout in closed form, on a kernel.
-
-Knows rows and layouts of them; draws no conclusions.
-"""
+"""The gate that solves RTSCV's class layout in closed form, on a kernel."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,26 +13,26 @@ from rtscv_mlops.estimator.parallel import do_all
 from rtscv_mlops.estimator.rows import Numbers
 
 TRIMMED = 0.01
-"""Share of known rows at either end that a column's spread is measured without."""
+"""Share of known rows clipped at either end before a column's spread is measured."""
 
 FEATURE_ROWS = 1_000
-"""Rows whose features are looked at at once, some 5 MB: there may be a thousand of each."""
+"""Rows whose features are processed at once, about 5 MB with a thousand features each."""
 
 
 class KernelGate:
-    """Weighted ridge regression on a Gaussian kernel, on landmarks drawn from all rows.
+    """Weighted ridge regression on a Gaussian kernel, with landmarks drawn from all rows.
 
     The solution is in closed form, so the whole window takes part in every fold, lightly weighted,
-    instead of one small sample of it, and the test may be turned round without new features.
-    Scaling, width and ridge are those that tell the known classes apart best in a trial on some of
-    them, and there are as many landmarks as that takes: an easy problem stays cheap.
+    instead of a small sample of it, and the reverse test needs no new features. Scaling, width
+    and ridge are those that separate the known classes best in a trial on some of their rows. The
+    trial also sets the number of landmarks, so that an easy problem stays cheap.
     """
 
     SPREADS = (0.3, 1.0, 2.0)
     RIDGES = (0.1, 1.0)
     TRIAL_ROWS = 1_000
     TRIAL_LANDMARKS = 240
-    MAX_FEATURES = 40_000_000  # kept between layouts up to 160 MB, computed anew beyond
+    MAX_FEATURES = 40_000_000  # 160 MB; larger tables are not cached but computed again
 
     def __init__(self, max_landmarks: int = 1_200) -> None:
         self.max_landmarks = max_landmarks
@@ -50,7 +47,7 @@ class KernelGate:
         self._landmarks = self._table[rng.permutation(len(numbers))[:size]]
         self._is_kept = np.zeros(len(numbers), dtype=bool)
         fits_memory = len(numbers) * size <= self.MAX_FEATURES
-        # Takes up memory row by row, as rows are written to it.
+        # The operating system allocates this memory only as rows are written to it.
         self._features = np.empty((len(numbers), size), self._table.dtype) if fits_memory else None
         self._grams: dict[bytes, NDArray] = {}
         self._coefficients: NDArray | None = None
@@ -68,11 +65,11 @@ class KernelGate:
         before.clear()
         prior = self._kernel(self._landmarks)
         coefficients = [
-            _ridge(*_add_up(sums[:fold] + sums[fold + 1 :]), prior, self._ridge)
+            _ridge(*_Equations.add_up(sums[:fold] + sums[fold + 1 :]), prior, self._ridge)
             for fold in range(len(sums))
         ]
-        for rows, found in self._held_out_scores(layout, scored, coefficients):
-            scores[rows] = found
+        for rows, held_out in self._held_out_scores(layout, scored, coefficients):
+            scores[rows] = held_out
         if self._coefficients is None:
             self._coefficients = np.mean(coefficients, axis=0)
         return scores
@@ -83,7 +80,7 @@ class KernelGate:
     def _held_out_scores(
         self, layout: Layout, scored: NDArray, coefficients: list[NDArray]
     ) -> Iterator[tuple[NDArray, NDArray]]:
-        """Yield rows, and their scores by the coefficients that were solved without them."""
+        """Yield rows, and their scores by the coefficients that were fitted without them."""
         if self._features is not None:
             for fold, rows in held_out_chunks(layout, scored, FEATURE_ROWS):
                 is_kept = self._is_kept[rows]
@@ -91,18 +88,18 @@ class KernelGate:
                 others = self._table[rows[~is_kept]]
                 yield rows[~is_kept], self._kernel(others) @ coefficients[fold]
             return
-        pieces = list(held_out_chunks(layout, scored))
-        found = do_all(
+        chunked = list(held_out_chunks(layout, scored))
+        scores = do_all(
             _kernel_scores,
-            ((self._table[rows], coefficients[fold]) for fold, rows in pieces),
+            ((self._table[rows], coefficients[fold]) for fold, rows in chunked),
             shared=(self._landmarks,),
         )
-        yield from zip((rows for _, rows in pieces), found, strict=True)
+        yield from zip((rows for _, rows in chunked), scores, strict=True)
 
     def _normal_equations(
         self, layout: Layout, fold: int, before: dict[bytes, NDArray]
     ) -> "_Equations":
-        """Return what the rows of one fold add to the two sides of the equations."""
+        """Return what the rows of one fold add to both sides of the normal equations."""
         target = np.zeros((len(self._landmarks), layout.n_classes + 1))
         held = np.flatnonzero(layout.folds[layout.classes] == fold)
         for piece in chunks(held, FEATURE_ROWS):
@@ -119,25 +116,24 @@ class KernelGate:
         )
 
     def _gram(self, rows: NDArray, before: dict[bytes, NDArray]) -> NDArray:
-        """Return what rows add to the equations, whatever they play: it is the dearest part.
+        """Return the Gram matrix of rows, the most expensive part.
 
-        The layout before often had the same rows, with the parts exchanged.
+        It is cached: the reverse test has the same rows, with classes and dummy exchanged.
         """
         rows = np.sort(rows)
         key = rows.tobytes()
+        if key in before:
+            self._grams[key] = before.pop(key)
         if key not in self._grams:
-            self._grams[key] = before.pop(key) if key in before else self._sum_gram(rows)
+            gram = np.zeros((len(self._landmarks),) * 2)
+            for chunk in chunks(rows, FEATURE_ROWS):
+                features = self._features_of(chunk)
+                gram += features.T @ features
+            self._grams[key] = gram.astype(np.float32)
         return self._grams[key]
 
-    def _sum_gram(self, rows: NDArray) -> NDArray:
-        gram = np.zeros((len(self._landmarks),) * 2)
-        for piece in chunks(rows, FEATURE_ROWS):
-            features = self._features_of(piece)
-            gram += features.T @ features
-        return gram.astype(np.float32)
-
     def _features_of(self, rows: NDArray) -> NDArray:
-        """Return the features of rows that are fitted; they are, again and again, and kept."""
+        """Return the features of fitted rows. They are cached: every fold needs them again."""
         if self._features is None:
             return self._kernel(self._table[rows])
         new = rows[~self._is_kept[rows]]
@@ -154,9 +150,9 @@ class KernelGate:
     def _choose_space(
         self, numbers: NDArray, classes: NDArray, labels: NDArray, rng: np.random.Generator
     ) -> int | None:
-        """Choose how to compare rows, by how well some known rows foretell others.
+        """Choose scaling, width and ridge by how well some known rows predict others.
 
-        Return how many landmarks are enough; None: as many as can be had.
+        Return how many landmarks are enough; None for as many as allowed.
         """
         picked = rng.permutation(len(classes))[: self.TRIAL_ROWS]
         trial, hot = numbers[classes[picked]], np.eye(labels.max() + 1)[labels[picked]]
@@ -180,21 +176,21 @@ class KernelGate:
 
 
 def _measure(numbers: NDArray, classes: NDArray) -> tuple[NDArray, NDArray]:
-    """Return the middle and the spread of each column in the known rows, but for their outliers.
+    """Return the centre and the spread of each column in the known rows, outliers clipped.
 
-    An outlier would widen its own column, and so be less odd than the same value in a window. Where
-    hardly any known row differs from the others, all rows are measured, those of the window too.
+    An outlier would widen its own column, and so look less unusual than the same value in a
+    window. A column that is constant in the known rows is measured in all rows, window included.
     """
     low, high = np.quantile(numbers[classes], [TRIMMED, 1 - TRIMMED], axis=0)
     known = np.clip(numbers[classes], low, high)
     spread = known.std(axis=0)
     spread = np.where(spread > 0, spread, numbers.std(axis=0))
-    # In the rows' own precision: kernels are the dearest part, in time and in memory.
+    # In the rows' own precision: float64 kernels would cost twice the time and memory.
     return known.mean(axis=0).astype(numbers.dtype), spread.astype(numbers.dtype)
 
 
 def _squash(rows: NDArray, spread: NDArray) -> NDArray:
-    """Scale and bound rows, in place: eight spreads out says no more than twice as far."""
+    """Scale rows in place, and clip them: a value far out carries no more information."""
     rows /= spread
     return np.clip(rows, -8, 8, out=rows)
 
@@ -222,33 +218,33 @@ def _kernel_scores(landmarks: NDArray, rows: NDArray, coefficients: NDArray) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Equations:
-    """What the rows of a fold add to the equations: to the left by part, and to the right."""
+    """What the rows of a fold add to the normal equations: Gram matrices and target."""
 
     of_classes: NDArray
     of_dummy: NDArray
     dummy_weight: float
     target: NDArray
 
-
-def _add_up(folds: list[_Equations]) -> tuple[NDArray, NDArray]:
-    """Return both sides of the equations of some folds together."""
-    gram = np.zeros_like(folds[0].of_classes, dtype=float)
-    for fold in folds:
-        gram += fold.of_classes
-        gram += fold.dummy_weight * fold.of_dummy
-    return gram, np.sum([fold.target for fold in folds], axis=0)
+    @staticmethod
+    def add_up(folds: "list[_Equations]") -> tuple[NDArray, NDArray]:
+        """Return both sides of the equations, summed over folds."""
+        gram = np.zeros_like(folds[0].of_classes, dtype=float)
+        for fold in folds:
+            gram += fold.of_classes
+            gram += fold.dummy_weight * fold.of_dummy
+        return gram, np.sum([fold.target for fold in folds], axis=0)
 
 
 def _ridge(gram: NDArray, target: NDArray, prior: NDArray, ridge: float) -> NDArray:
-    """Solve the ridge equations; `gram` is written to.
+    """Solve the ridge equations; overwrites `gram`.
 
-    Single precision leaves a system of near-copies slightly indefinite; a little on the diagonal
-    mends that, and more where a little was not enough.
+    In single precision, near-copies leave the system slightly indefinite. A small value on the
+    diagonal corrects that, or a larger one if it was not enough.
     """
     step = 1e-3 * ridge + 1e-4 * np.trace(gram) / len(gram)
     gram += ridge * prior
     for jitter in (step, 30 * step, 1000 * step):
-        # As Fortran has it, so that it is factored in its place.
+        # Fortran order lets LAPACK factor it in place.
         system = np.array(gram, order="F", dtype=float)
         np.fill_diagonal(system, system.diagonal() + jitter)
         try:

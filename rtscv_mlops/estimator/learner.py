@@ -1,7 +1,4 @@
-"""What is asked of the estimator that is rectified: its seed, its weights, its taste in input.
-
-Knows scikit-learn's conventions and where they are silent; knows nothing of windows.
-"""
+"""Helpers for inspecting the wrapped estimator: seeding, sample weights, NaN support."""
 
 from importlib import import_module
 from typing import Any
@@ -17,21 +14,21 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, has_
 from rtscv_mlops.errors import InputError, ModelError
 
 TREE_MODULES = ("sklearn.ensemble", "sklearn.tree", "xgboost", "lightgbm", "catboost")
-"""Where models made of trees live."""
+"""Packages whose models are made of trees."""
 
 
 def last_step(estimator: Any) -> Any:
-    """Return the learner itself, without what prepares its input."""
+    """Return the classifier itself: the last step of a pipeline."""
     return estimator[-1] if isinstance(estimator, Pipeline) else estimator
 
 
 def is_of_trees(estimator: Any) -> bool:
-    """Say whether the learner is made of trees, as far as its module tells."""
+    """Return whether the classifier is made of trees, judging by its module."""
     return type(last_step(estimator)).__module__.startswith(TREE_MODULES)
 
 
 def seeded(estimator: Any, seed: int) -> Any:
-    """Return an unfitted copy whose random choices are all seeded; seeds it has are kept."""
+    """Return an unfitted copy in which every open `random_state` has this seed."""
     copy = clone(estimator)
     open_seeds = {
         name: seed
@@ -42,7 +39,7 @@ def seeded(estimator: Any, seed: int) -> Any:
 
 
 def refuses_nan(estimator: Any) -> bool:
-    """Say whether missing values are certainly refused; a composition may know what to do."""
+    """Return whether missing values are certainly refused. Compositions may handle them."""
     first = estimator[0] if isinstance(estimator, Pipeline) else estimator
     is_plain = not any(hasattr(first, name) for name in ("estimator", "estimators", "transformers"))
     if not is_plain or not type(first).__module__.startswith("sklearn."):
@@ -52,45 +49,48 @@ def refuses_nan(estimator: Any) -> bool:
 
 
 def check_weight(estimator: Any, sample_weight: Any, n_rows: int) -> NDArray | None:
-    """Check one weight per row, and that the estimator weighs rows at all."""
+    """Return one weight per row; raise if the estimator does not support weights."""
     if sample_weight is None:
         return None
     learner = last_step(estimator)
     if not has_fit_parameter(learner, "sample_weight"):
         raise InputError(
-            f"sample_weight was given, but {type(learner).__name__} takes none. "
-            "Leave it out, or use an estimator that weighs its rows."
+            f"sample_weight was given, but {type(learner).__name__} does not support it. "
+            "Leave it out, or use an estimator whose fit takes sample_weight."
         )
     return _check_sample_weight(sample_weight, np.empty((n_rows, 1)))
 
 
 def weight_params(estimator: Any, weight: NDArray | None, n_added: int) -> dict[str, NDArray]:
-    """Return the parameters of `fit`: added rows weigh as much as the average row."""
+    """Return the parameters of `fit`. Added rows weigh as much as the average row."""
     if weight is None:
         return {}
     step = f"{estimator.steps[-1][0]}__" if isinstance(estimator, Pipeline) else ""
     return {f"{step}sample_weight": np.append(weight, np.full(n_added, weight.mean()))}
 
 
-def _names_its_probabilities(self: "FactoryClassifier") -> bool:
-    """Tell whether the columns of the model's probabilities can be told apart."""
+def _has_labelled_probabilities(self: "FactoryClassifier") -> bool:
+    """Return whether the model has probabilities, and names the class of each column."""
     model = getattr(self, "model_", None)
     return hasattr(model, "predict_proba") and hasattr(model, "classes_")
 
 
 class FactoryClassifier(ClassifierMixin, BaseEstimator):
-    """A classifier whose fit is a function of yours.
+    """A classifier that a user's function fits.
 
-    `factory` is `package.module:function`. The function takes `(X, y)`, as many classes as `y` has,
-    and returns a fitted object whose `predict` answers with labels of `y`. It is named, not held,
-    so that this estimator can be cloned, pickled and sent to other processes.
+    Parameters
+    ----------
+    factory : str
+        `package.module:function`. The function takes `(X, y)` and returns a fitted model whose
+        `predict` returns labels of `y`. It is stored by name, so that this estimator can be
+        cloned, pickled and sent to other processes.
     """
 
     def __init__(self, factory: str) -> None:
         self.factory = factory
 
     def fit(self, X: Any, y: Any) -> "FactoryClassifier":
-        """Have the function fit a model."""
+        """Fit a model with the function."""
         self.model_ = find_factory(self.factory)(X, y)
         if not hasattr(self.model_, "predict"):
             raise ModelError(
@@ -101,31 +101,31 @@ class FactoryClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> NDArray:
-        """Return the model's answers."""
+        """Return the model's predictions."""
         check_is_fitted(self, "model_")
         return np.asarray(self.model_.predict(X)).ravel()
 
-    @available_if(_names_its_probabilities)
+    @available_if(_has_labelled_probabilities)
     def predict_proba(self, X: Any) -> NDArray:
         """Return the model's probabilities, in the order of `classes_`."""
         return np.asarray(self.model_.predict_proba(X))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True  # Whether gaps are taken is the function's business.
+        tags.input_tags.allow_nan = True  # The function decides whether it accepts gaps.
         return tags
 
 
 def find_factory(name: str) -> Any:
-    """Import the function that `package.module:function` names."""
-    module, _, function = name.partition(":")
+    """Return the function that `package.module:function` names."""
+    module, _, attribute = name.partition(":")
     try:
-        found = getattr(import_module(module), function)
+        function = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ModelError(
             f"model.fit names {name!r}, which cannot be imported here: {error}. Write it as "
             "package.module:function, and install the package where the monitor runs."
         ) from error
-    if not callable(found):
-        raise ModelError(f"model.fit names {name!r}, which is no function.")
-    return found
+    if not callable(function):
+        raise ModelError(f"model.fit names {name!r}, which is not a function.")
+    return function

@@ -1,11 +1,10 @@
-"""Networks: their own features instead of raw pixels, learned on rows that are then left out.
+"""The gate for skorch networks: compares rows by the network's own features, not by raw pixels.
 
-A kernel on raw pixels knows nothing of images; the last hidden layer of the monitored network does.
-But rows that a network was trained on lie too well in its features to be a null for rows it has
-not seen. So a clone learns the features from one half of the training rows, and the other half
-stands for the known classes. And a network forgets what its classes do not differ by, which may be
-what an unknown class does: the texture of images stands beside its features.
-Knows skorch; torch is imported only here, and only when used.
+A network's features fit its training rows too well for these to be a null for rows it has not
+seen. So a clone learns the features from one half of the training rows, and the other half stands
+for the known classes. A network also ignores whatever its classes do not differ in, which may be
+what sets an unknown class apart, so images are compared by their texture as well. torch is
+imported only here, and only when used.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,15 +27,15 @@ Embedding = Callable[[Any], NDArray]
 
 
 def is_network(estimator: Any) -> bool:
-    """Tell whether this is a skorch net, without importing skorch."""
+    """Return whether this is a skorch net, without importing skorch."""
     return any(kind.__module__.startswith("skorch.") for kind in type(estimator).__mro__)
 
 
 @contextmanager
 def torch_seeded(estimator: Any, seed: int) -> Iterator[None]:
-    """Seed torch while a network is fitted, as it has no random_state; afterwards all is as before.
+    """Seed torch while a network is fitted, since it has no random_state; restore it afterwards.
 
-    Fits in other processes than this one are out of reach.
+    Fits in other processes are not affected.
     """
     if not is_network(last_step(estimator)):
         yield
@@ -51,7 +50,7 @@ def torch_seeded(estimator: Any, seed: int) -> Iterator[None]:
 def learn_embeddings(
     net: Any, X: Any, codes: NDArray, seed: int
 ) -> tuple[list[Embedding], NDArray]:
-    """Return how to look at rows, and the training rows that this was not learned from."""
+    """Return embeddings of rows, and the training rows that they were not learned from."""
     if not is_network(net):
         raise InputError(
             f"gate='network' needs a skorch network, got {type(net).__name__}. Use gate='auto'."
@@ -68,7 +67,7 @@ def learn_embeddings(
 
 
 class HiddenLayer:
-    """What enters the last linear layer of a fitted network."""
+    """The input of the last linear layer of a fitted network."""
 
     def __init__(self, net: Any) -> None:
         self.net = net
@@ -77,26 +76,26 @@ class HiddenLayer:
         from torch import nn
 
         linear = [layer for layer in self.net.module_.modules() if isinstance(layer, nn.Linear)]
-        seen: list[NDArray] = []
+        inputs: list[NDArray] = []
         hook = linear[-1].register_forward_hook(
-            lambda layer, entering, leaving: seen.append(entering[0].detach().cpu().numpy())
+            lambda layer, args, output: inputs.append(args[0].detach().cpu().numpy())
         )
         try:
             self.net.forward(rows, training=False)
         finally:
             hook.remove()
-        return np.concatenate(seen)
+        return np.concatenate(inputs)
 
 
 class Texture:
-    """How strong, and how even, each pitch and direction is in each channel of an image.
+    """How strong, and how even, each frequency and direction is in each channel of an image.
 
-    The filters are the cosines of a small square, as in the discrete cosine transform.
+    The filters are the basis of the discrete cosine transform of a small square.
     """
 
     SIZE = 5
-    FLOOR = 1e-3  # of the spread of pixels: fainter than this is nothing
-    CHUNK = 50_000_000  # numbers that are filtered at once
+    FLOOR = 1e-3  # share of the pixels' spread; fainter responses count as none
+    CHUNK = 50_000_000  # numbers filtered at once
 
     def __init__(self, floor: float) -> None:
         self.floor = floor
@@ -106,7 +105,7 @@ class Texture:
 
     @classmethod
     def applies(cls, rows: Any) -> bool:
-        """Tell whether rows are images: samples, channels, height, width."""
+        """Return whether rows are images: samples, channels, height, width."""
         return getattr(rows, "ndim", 0) == 4 and min(rows.shape[2:]) > cls.SIZE
 
     def __call__(self, rows: Any) -> NDArray:
@@ -118,25 +117,25 @@ class Texture:
         import torch
 
         images = torch.as_tensor(np.asarray(rows, dtype=np.float32))
-        alone = images.reshape(-1, 1, *images.shape[2:])
-        found = torch.conv2d(alone, torch.as_tensor(self.filters))
-        found = found.reshape(len(images), -1, found.shape[2] * found.shape[3])
-        strength = (found.std(2) + self.floor).log()
-        evenness = (found.abs().mean(2) + self.floor).log() - strength
+        channels = images.reshape(-1, 1, *images.shape[2:])
+        filtered = torch.conv2d(channels, torch.as_tensor(self.filters))
+        filtered = filtered.reshape(len(images), -1, filtered.shape[2] * filtered.shape[3])
+        strength = (filtered.std(2) + self.floor).log()
+        evenness = (filtered.abs().mean(2) + self.floor).log() - strength
         return torch.cat([strength, evenness], 1).numpy()
 
 
 class NetworkGate:
-    """A kernel gate on what a network, and other embeddings, make of rows."""
+    """A kernel gate on embeddings of rows."""
 
     def __init__(self, embeddings: list[Embedding]) -> None:
         self.embeddings, self.gate = embeddings, KernelGate()
 
     def prepare(self, table: Any, classes: NDArray, labels: NDArray, seed: int) -> Self:
-        seen = self._embed(table)
-        # Embeddings differ in scale, and none of them is to drown the others.
-        self._spread = np.maximum(seen[classes].std(axis=0), 1e-6)
-        self.gate.prepare(seen / self._spread, classes, labels, seed)
+        embedded = self._embed(table)
+        # Embeddings differ in scale; none may dominate the others.
+        self._spread = np.maximum(embedded[classes].std(axis=0), 1e-6)
+        self.gate.prepare(embedded / self._spread, classes, labels, seed)
         return self
 
     def cross_fit(self, layout: Layout, scored: NDArray) -> NDArray:

@@ -1,8 +1,4 @@
-"""Pieces of work that do not depend on each other, such as the fits of folds.
-
-They are done one after the other, unless the caller of an algorithm names a crew for them. Knows
-functions and their arguments; knows nothing of clusters, or of what is worked on.
-"""
+"""Run independent tasks, such as the fits of folds, one after the other or on an executor."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,43 +8,45 @@ from typing import Any
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
-Piece = tuple[Any, ...]
-Crew = Callable[[Callable[..., Any], Iterable[Piece], Piece], list[Any]]
-"""Calls a function with what all pieces share and with each piece; keeps the order of pieces."""
+Task = tuple[Any, ...]
+"""The arguments of one call."""
 
-_crew: ContextVar[Crew | None] = ContextVar("crew", default=None)
+Executor = Callable[[Callable[..., Any], Iterable[Task], Task], list[Any]]
+"""Calls a function with the shared arguments and those of each task; keeps the order of tasks."""
+
+_executor: ContextVar[Executor | None] = ContextVar("executor", default=None)
 
 
 @contextmanager
-def working(crew: Crew | None) -> Iterator[None]:
-    """Let a crew do the pieces of work that come up meanwhile; None leaves them to `n_jobs`."""
-    before = _crew.set(crew)
+def using_executor(executor: Executor | None) -> Iterator[None]:
+    """Run the tasks of `do_all` on this executor; None leaves them to `n_jobs`."""
+    token = _executor.set(executor)
     try:
         yield
     finally:
-        _crew.reset(before)
+        _executor.reset(token)
 
 
 def do_all(
     function: Callable[..., Any],
-    pieces: Iterable[Piece],
+    tasks: Iterable[Task],
     *,
-    shared: Piece = (),
+    shared: Task = (),
     n_jobs: int | None = None,
 ) -> list[Any]:
-    """Return `function(*shared, *piece)` for each piece; the result does not depend on who does it.
+    """Return `function(*shared, *task)` for each task. The result does not depend on where it runs.
 
-    The function must be one of a module, since it may be called in another process.
+    The function must be importable from a module: it may be called in another process.
     """
-    crew = _crew.get()
-    if crew is not None:
-        return crew(function, pieces, shared)
-    # "c": a learner may write to the rows it is given, and sees them as its own.
+    executor = _executor.get()
+    if executor is not None:
+        return executor(function, tasks, shared)
+    # "c": a learner may write to its rows, so it gets a private copy of each page it changes.
     parallel = Parallel(n_jobs=n_jobs, mmap_mode="c")
-    return list(parallel(delayed(_on_one_thread)(function, *shared, *piece) for piece in pieces))
+    return list(parallel(delayed(_on_one_thread)(function, *shared, *task) for task in tasks))
 
 
-def _on_one_thread(function: Callable[..., Any], *given: Any) -> Any:
-    """Call a function; sums on several threads are rounded as the number of threads has it."""
+def _on_one_thread(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function with one thread: the number of threads changes how sums are rounded."""
     with threadpool_limits(limits=1):
-        return function(*given)
+        return function(*args)

@@ -1,7 +1,4 @@
-"""How the shares of the known classes changed, and which classes can be told apart in a window.
-
-Knows the class each row is nearest to, and the known rows' labels; knows nothing of margins.
-"""
+"""From margins to a verdict: class shift, p-value, rate of unknowns, rows to extract, decision."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,18 +15,54 @@ from sklearn.isotonic import IsotonicRegression
 from rtscv_mlops.outcomes import Verdict
 
 OWN_SHARE = 0.7
-"""A class stands for itself if this part of the window rows nearest to it are its own."""
+"""A class is separable if at least this share of the window rows nearest to it are its own."""
+
+TAILS = (0.90, 0.95, 0.98, 0.99)
+"""The window is compared with the null above these quantiles of the pooled margins."""
+
+FALSE_DISCOVERY_RATE = 0.1
+"""Largest expected share of known rows among the extracted rows."""
+
+FALSE_BESIDE_DRIFT = 0.5
+"""The same beside drift, where the null itself is an estimate: each row beats a coin toss."""
+
+STRICT = 2.5
+"""Standard errors to a limit that is the best of several, or that must allow for a bias."""
+
+GUARD = 0.35
+"""Share of the null below the lowest threshold at which a rate is read."""
+
+COVERED = 0.5
+"""Above this mean of both excesses, window and training data have too little in common to compare
+the rest."""
+
+TOLERANCE = 0.04
+"""The two directions always differ a little: 10 % of the rows one way may be 14 % the other."""
+
+UNMATCHED = 0.7
+"""If classes that lost nothing hold more of the forward excess than this, no class has moved."""
+
+REVERSE_TAIL = 0.1
+"""Share of the training rows, seen from the window, above which a window row is beyond drift."""
+
+CLEARLY_BEYOND = 0.35
+"""The part beyond drift must be at least this share of the drift, or the comparison may be off."""
+
+DESERTED, PLAINLY_DESERTED, LARGE_PART = 0.2, 0.4, 0.05
+"""Reverse over forward excess that is drift if it is significant, and if it is not; the least
+reverse excess in the second case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
     """How the shares of the classes changed from the known rows to the window.
 
-    `share` is a class's share of the window, `weight` that over its share of the known rows. `own`
-    tells whether the window rows nearest to a class are mostly its own. Where a class has all but
-    vanished, they are strays of other classes, for which the null has too few to compare; where a
-    model mixes classes up, no class has rows of its own. `stratum` numbers groups of classes that
-    do: a mixed class is joined with the classes that its rows come from.
+    `share` is a class's share of the window; `weight` is that over its share of the known rows.
+    `own` marks the separable classes: the window rows nearest to them are mostly their own. A
+    class that almost vanished is not: the rows nearest to it are strays of other classes, and the
+    null has too few of those to compare. Classes that the model confuses are not either.
+    `stratum` numbers groups of classes that are separable together: a confused class is joined
+    with the classes that its rows come from.
     """
 
     share: NDArray
@@ -39,17 +72,17 @@ class Shift:
 
     @property
     def variance(self) -> NDArray:
-        """How much more the counts of a class vary than those of independent rows.
+        """Variance of each class's counts, relative to the counts of independent rows.
 
-        Two folds judge each other by models that learned the same chance differences, which
-        correlates their counts and may double the variance. It shows where a class takes a large
-        part of the window and so of the dummy class; the slope keeps the level in measurements.
+        Two folds judge each other with models that learned the same chance differences. This
+        correlates their counts and can double the variance if a class takes a large part of the
+        window, and so of the dummy class. The slope was chosen so that the test keeps its level.
         """
         return np.clip(1 + 0.35 * (self.weight - 1), 1, 2)
 
     @property
     def joined_variance(self) -> NDArray:
-        """The same of a stratum, whose classes count by their shares."""
+        """The same for each stratum: the mean over its classes, weighted by their shares."""
         total = np.bincount(self.stratum, weights=self.share)
         varied = np.bincount(self.stratum, weights=self.share * self.variance)
         return np.divide(varied, total, out=np.ones(len(total)), where=total > 0)
@@ -60,7 +93,7 @@ def estimate_shift(
 ) -> Shift:
     """Solve "confusion of the known rows times shares = shares seen in the window".
 
-    This is black-box shift estimation, which needs no calibrated probabilities.
+    This is black-box shift estimation. It needs no calibrated probabilities.
     """
     confusion = np.zeros((n_classes, n_classes))
     np.add.at(confusion, (nearest, labels), 1)
@@ -76,10 +109,10 @@ def estimate_shift(
 
 
 def _join_mixed(comes_from: NDArray, seen: NDArray) -> NDArray:
-    """Join the class that has least of its own with the one that most of its rows come from.
+    """Return strata of classes that are separable together.
 
-    Again, until each stratum has enough of its own. A class that no known row is nearest to has
-    nothing to be compared with, and joins the largest.
+    Join the least separable class with the one that most of its rows come from, until every
+    stratum is separable. A class that no known row is nearest to joins the largest stratum.
     """
     stratum, flow, size = np.arange(len(seen)), comes_from.copy(), seen.copy()
     for _ in range(len(seen) - 1):
@@ -98,45 +131,9 @@ def _join_mixed(comes_from: NDArray, seen: NDArray) -> NDArray:
     return np.unique(stratum, return_inverse=True)[1]
 
 
-TAILS = (0.90, 0.95, 0.98, 0.99)
-"""The window is compared with the null above these shares of the pooled margins."""
-
-FALSE_DISCOVERY_RATE = 0.1
-"""The extracted rows may hold this expected share of known rows."""
-
-FALSE_BESIDE_DRIFT = 0.5
-"""The same beside drift, where the null is an estimate itself: better than a coin, row by row."""
-
-STRICT = 2.5
-"""Standard errors to a limit that is the best of several, or has to allow for a bias."""
-
-GUARD = 0.35
-"""Share of the null below the lowest threshold that a rate is read at."""
-
-COVERED = 0.5
-"""Above this mean of both excesses, window and training data have too little in common to compare
-what is left."""
-
-TOLERANCE = 0.04
-"""The two directions are never quite alike: a tenth of the rows one way may be 14 % the other."""
-
-UNMATCHED = 0.7
-"""More of the forward excess than this in classes that lost nothing: that is not a class moving."""
-
-
-REVERSE_TAIL = 0.1
-"""Part of the training rows, seen from the window, above which a window row is beyond drift."""
-
-CLEARLY_BEYOND = 0.35
-"""What goes beyond drift has to be this part of it, or may be a flaw of the comparison."""
-
-DESERTED, PLAINLY_DESERTED, LARGE_PART = 0.2, 0.4, 0.05
-"""Reverse over forward excess that is drift if it is proven, and if it is not; the least of it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Margins:
-    """Margins of some rows: the class each is nearest to, what it counts, where it lies."""
+    """Margins of some rows, with each row's nearest class, weight and position in the table."""
 
     margin: NDArray
     nearest: NDArray
@@ -145,15 +142,16 @@ class Margins:
 
     @classmethod
     def of(cls, margin: NDArray, nearest: NDArray, rows: NDArray) -> "Margins":
+        """Return margins of rows with a weight of one each."""
         return cls(margin, nearest, np.ones(len(margin)), rows)
 
     def near(self, classes: NDArray) -> "Margins":
-        """Return the rows whose nearest class is marked."""
+        """Return the rows whose nearest class is marked in `classes`."""
         kept = classes[self.nearest]
         return Margins(self.margin[kept], self.nearest[kept], self.weight[kept], self.rows[kept])
 
     def within(self, stratum: NDArray) -> "Margins":
-        """Return the same rows, with the stratum of the nearest class in its place."""
+        """Return the same rows with strata instead of classes."""
         return Margins(self.margin, stratum[self.nearest], self.weight, self.rows)
 
     def share_above(self, threshold: float) -> float:
@@ -167,15 +165,46 @@ class Margins:
         position = np.searchsorted(below, share * below[-1])
         return float(self.margin[order[min(position, len(order) - 1)]])
 
+    def rank(self, window: "Margins") -> tuple[NDArray, NDArray, NDArray]:
+        """Return each window row's rank among these rows of the same class.
+
+        Ranks within a class do not depend on the shares of the classes. Also return, for each
+        class, its share of the window and the effective number of these rows.
+        """
+        ranks, shares, sizes = np.ones(len(window.margin)), [], []
+        for group in np.unique(window.nearest):
+            own, others = self.nearest == group, window.nearest == group
+            if not own.any():
+                continue  # No row of this class to compare with: a rank of 1 means "beyond all".
+            order = np.argsort(self.margin[own])
+            weight, sorted_margin = self.weight[own][order], self.margin[own][order]
+            heights = np.concatenate([[0.0], np.cumsum(weight)]) / weight.sum()
+            left = heights[np.searchsorted(sorted_margin, window.margin[others], side="left")]
+            right = heights[np.searchsorted(sorted_margin, window.margin[others], side="right")]
+            ranks[others] = (left + right) / 2
+            shares.append(others.mean())
+            sizes.append(weight.sum() ** 2 / (weight**2).sum())
+        return ranks, np.array(shares), np.array(sizes)
+
+    def excess_over(self, null: "Margins", home: NDArray) -> NDArray:
+        """Return per class how many more of these rows than null rows exceed the null's tail."""
+        limit = null.quantile(0.95)
+        flagged, expected = (
+            np.bincount(home[side.rows[side.margin > limit]], minlength=home.max() + 1)
+            / len(side.margin)
+            for side in (self, null)
+        )
+        return flagged - expected
+
 
 @dataclass(frozen=True, slots=True)
-class Turned:
-    """The test and the same test turned round, on equally many rows.
+class Directions:
+    """The test in both directions, on equally many rows.
 
     `forward` are window rows against training classes, `reverse` are training rows against window
-    classes, each with its null; `window` is the forward side of the whole window. `home` is the
-    class that every row of the table is nearest to. The models of both learn from equally many
-    rows; `reverse` has all rows of the training data, whether a model learned from them or not.
+    classes, each with its null. `window` is the forward test of the whole window. `home` is the
+    nearest class of every row of the table. The models of both directions learn from equally many
+    rows; `reverse` has all training rows, even those that took part in no fit.
     """
 
     forward_null: Margins
@@ -188,11 +217,12 @@ class Turned:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """How much more often window rows are flagged than the null says, and the other way round.
+    """How many more rows are flagged than the null predicts, in both directions.
 
-    `unmatched` is the share of the forward excess that falls to classes whose own training rows
-    are all still there: a class that moved leaves a hole behind, a new class does not.
-    `beyond_p_value` tests the forward side with the reverse side as its null.
+    `beyond` is the part of the window that drift does not explain. `beyond_p_value` tests the
+    forward rows with the reverse rows as their null. `unmatched` is the share of the forward
+    excess in classes whose training rows all still have a counterpart: a class that moved leaves
+    a hole behind, a new class does not.
     """
 
     forward: float
@@ -203,10 +233,39 @@ class Excess:
     unmatched: float
     reverse_p_value: float
 
+    def shows_drift(self, alpha: float) -> bool:
+        """Return whether training rows were deserted: significantly, or plainly in large part.
+
+        The second matters in small windows, where the reverse test has too few rows.
+        """
+        proven = self.reverse_p_value < alpha and self.reverse > DESERTED * self.forward
+        return proven or self.reverse > max(PLAINLY_DESERTED * self.forward, LARGE_PART)
+
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What one window showed; every page and every metric is made from these facts."""
+    """What the search found in one window. Reports, pages and metrics are built from it.
+
+    Attributes
+    ----------
+    verdict : Verdict
+        `no_change`, `drift`, `unknowns` or `unknowns_and_drift`.
+    p_value : float
+        Chance of at least this much evidence in a window without anything new.
+    detected : bool
+        Whether the verdict is `unknowns` or `unknowns_and_drift`.
+    unknown_rate : float
+        Estimated share of unknowns in the window; 0 if none were detected.
+    unknown_rate_interval : tuple of float
+        95 % interval of the share. Beside drift, it reaches from the part that drift does not
+        explain to all of the change.
+    known_false_rate : float
+        Share of known rows that lie above the extraction threshold as well.
+    diagnostics : mapping
+        Details behind the verdict, by name.
+    timings : mapping
+        Seconds by stage.
+    """
 
     verdict: Verdict
     p_value: float
@@ -225,25 +284,27 @@ class Assessment:
         low, high = (round(100 * limit) for limit in self.unknown_rate_interval)
         share = f"bout {round(100 * self.unknown_rate)} % ({low}-{high} %) of this window"
         untaught = "belongs to something the model was never taught."
+        at_most = f"at most {high} % of this window is unknown."
         return {
-            Verdict.NO_CHANGE: f"Nothing new is shown; at most {high} % of this window is unknown.",
-            Verdict.DRIFT: "The known classes look different; nothing new is shown beside that.",
+            Verdict.NO_CHANGE: f"Nothing new was found; {at_most}",
+            Verdict.DRIFT: "The known classes look different; nothing else new was found.",
             Verdict.UNKNOWNS: f"A{share} {untaught}",
             Verdict.UNKNOWNS_AND_DRIFT: f"The known classes moved, and a{share} {untaught}",
         }[self.verdict]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A mapping proxy cannot be pickled, and a fitted model must be.
+        # A mapping proxy cannot be pickled, but a fitted model must be.
         values = (getattr(self, name) for name in self.__slots__)
         plain = (dict(value) if isinstance(value, Mapping) else value for value in values)
         return (type(self), tuple(plain))
 
 
 def change_p_value(null: Margins, window: Margins, shift: Shift) -> float:
-    """Test whether the window leads the null: class by class, and with mixed classes joined.
+    """Test whether window margins exceed the null's: by class, and with confused classes joined.
 
-    Either has its blind spot. By class, rows near a mixed class take no part; joined, one rare
-    class that seems to have grown leaves the others in its stratum little to compare with.
+    Each test has a blind spot. By class, rows near a confused class take no part. With classes
+    joined, a rare class that seems to have grown leaves the others in its stratum little to
+    compare with.
     """
     by_class = stratified_p_value(null.near(shift.own), window.near(shift.own), shift.variance)
     if shift.own.all():
@@ -257,10 +318,10 @@ def change_p_value(null: Margins, window: Margins, shift: Shift) -> float:
 def stratified_p_value(
     null: Margins, window: Margins, variance_factor: NDArray | None = None
 ) -> float:
-    """Test, one-sided and within classes, whether window rows lead the null in the far tail.
+    """Test, one-sided and within classes, whether the window has more rows in the far tail.
 
-    A Cochran-Mantel-Haenszel test with weighted null rows at each tail of the pooled margins;
-    the smallest p-value counts, times the number of tails looked at.
+    A Cochran-Mantel-Haenszel test with weighted null rows at each tail of the pooled margins. The
+    result is the smallest p-value times the number of tails (Bonferroni).
     """
     if len(null.margin) == 0 or len(window.margin) == 0:
         return 1.0
@@ -271,7 +332,7 @@ def stratified_p_value(
         np.concatenate([null.weight * scale, window.weight]),
         np.concatenate([null.rows, window.rows]),
     )
-    # Rows on a tail's edge belong to it: many may share the largest margin.
+    # Rows on the edge of a tail belong to it: many rows may share the largest margin.
     edges = [np.nextafter(pooled.quantile(tail), -np.inf) for tail in TAILS]
     p_values = [_tail_p_value(null, window, edge, variance_factor) for edge in edges]
     return min(1.0, len(TAILS) * min(p_values))
@@ -310,10 +371,10 @@ def _tail_p_value(
 
 
 def _upper_tail(count: float, mean: float, variance: float) -> float:
-    """Return the chance of a count at least this large.
+    """Return the probability of a count at least this large.
 
-    A binomial law with the count's mean and variance: unlike a normal one it is skewed as counts
-    of rare rows are, which is what keeps the level at the small p-values that matter.
+    A binomial distribution with the count's mean and variance. Unlike a normal one it is skewed,
+    as counts of rare rows are; this keeps the level at the small p-values that matter.
     """
     if variance <= 0 or count <= 0:
         return 1.0
@@ -327,17 +388,17 @@ def _upper_tail(count: float, mean: float, variance: float) -> float:
 def estimate_rate(null: Margins, window: Margins) -> tuple[float, tuple[float, float]]:
     """Estimate the share of window rows that are not from the null, with a 95 % interval.
 
-    Among the low ranks, which unknowns hardly reach, the window has as many rows as its known part
-    has: one less their share over the null's is the rate. Few ranks are unbiased and noisy, many
-    the reverse; the cut with the least estimated error gives the rate. Every cut bounds the rate
-    from below, so the best of them, taken strictly, is the lower limit; the lowest cut, which the
+    Unknowns hardly reach the low ranks, so the window rows there are the known ones. The rate is
+    one minus their share over the null's share. Few ranks give a noisy estimate without bias, many
+    ranks the reverse; the cut with the least estimated error gives the rate. Every cut bounds the
+    rate from below, so the strictest of these bounds is the lower limit. The lowest cut, which the
     fewest unknowns reach, guards the upper limit.
     """
-    ranks, shares, sizes = _ranks_within_class(null, window)
+    ranks, shares, sizes = null.rank(window)
     cuts = np.arange(GUARD, 0.96, 0.05)
     below = np.array([np.mean(ranks <= cut) for cut in cuts])
     rates = 1 - below / cuts
-    # A class is all known or all unknown at most, however few null rows it is compared with.
+    # The error of a class is bounded, however few null rows it is compared with.
     of_null = np.minimum(np.divide.outer(cuts * (1 - cuts), sizes), (cuts[:, None] / STRICT) ** 2)
     variance = below * (1 - below) / len(ranks) + of_null @ shares**2
     errors = np.sqrt(np.maximum(variance, 1e-9)) / cuts
@@ -349,37 +410,15 @@ def estimate_rate(null: Margins, window: Margins) -> tuple[float, tuple[float, f
     return rate, (low, high)
 
 
-def _ranks_within_class(null: Margins, window: Margins) -> tuple[NDArray, NDArray, NDArray]:
-    """Return each window row's rank among the null rows of its class.
-
-    Ranks within a class do not move when the shares of the classes do. The classes' shares of the
-    window and the null rows that each is worth, for their weights, come along.
-    """
-    ranks, shares, sizes = np.ones(len(window.margin)), [], []
-    for group in np.unique(window.nearest):
-        of_null, of_window = null.nearest == group, window.nearest == group
-        if not of_null.any():
-            continue  # No null row looks like this class: a rank of 1 says "beyond all of them".
-        order = np.argsort(null.margin[of_null])
-        weight = null.weight[of_null][order]
-        heights = np.concatenate([[0.0], np.cumsum(weight)]) / weight.sum()
-        sorted_null = null.margin[of_null][order]
-        left = heights[np.searchsorted(sorted_null, window.margin[of_window], side="left")]
-        right = heights[np.searchsorted(sorted_null, window.margin[of_window], side="right")]
-        ranks[of_window] = (left + right) / 2
-        shares.append(of_window.mean())
-        sizes.append(weight.sum() ** 2 / (weight**2).sum())
-    return ranks, np.array(shares), np.array(sizes)
-
-
 def extract_rows(
     null: Margins, window: Margins, rate: float, false_discoveries: float = FALSE_DISCOVERY_RATE
 ) -> tuple[NDArray, float]:
-    """Return which window rows to call unknown, and the margin above which they lie.
+    """Return which window rows are unknown, and the margin above which they lie.
 
-    A row's local false discovery rate is the known part's density over the window's, taken to
-    fall with the margin. Rows are kept while they are more likely unknown than known and the
-    expected share of known rows among them stays within `false_discoveries`.
+    A row's local false discovery rate is the density of known rows over that of the window, which
+    is assumed to fall with the margin. Rows are extracted, largest margin first, while they are
+    more likely unknown than known and the expected share of known rows among them stays within
+    `false_discoveries`.
     """
     margin = np.concatenate([null.margin, window.margin])
     is_window = np.repeat([0.0, 1.0], [len(null.margin), len(window.margin)])
@@ -397,18 +436,17 @@ def extract_rows(
     return flagged, threshold
 
 
-def compare_excess(turned: Turned) -> Excess:
-    """Compare the test with itself turned round.
+def compare_excess(directions: Directions) -> Excess:
+    """Compare the excess of the two directions.
 
-    Drift flags as many rows one way as the other; a new class adds to the forward side only.
-    `beyond` is the part of the window above the margin that the reverse rows' tail exceeds, less
-    that tail: what drift alone does not explain.
+    Drift flags as many rows one way as the other; a new class adds to the forward side only. The
+    part beyond drift is the share of window rows in the tail of the reverse rows, minus that tail.
     """
-    forward = _excess_per_class(turned.forward, turned.forward_null, turned.home)
-    reverse = _excess_per_class(turned.reverse, turned.reverse_null, turned.home)
+    forward = directions.forward.excess_over(directions.forward_null, directions.home)
+    reverse = directions.reverse.excess_over(directions.reverse_null, directions.home)
     matched = np.minimum(np.maximum(forward, 0), np.maximum(reverse, 0)).sum()
-    above = turned.forward.share_above(turned.reverse.quantile(1 - REVERSE_TAIL))
-    sizes = len(turned.forward.margin), len(turned.reverse.margin)
+    above = directions.forward.share_above(directions.reverse.quantile(1 - REVERSE_TAIL))
+    sizes = len(directions.forward.margin), len(directions.reverse.margin)
     shares = np.array([above, REVERSE_TAIL])
     error = norm.ppf(0.95) * np.sqrt((shares * (1 - shares) / sizes).sum())
     beyond = above - REVERSE_TAIL
@@ -417,36 +455,26 @@ def compare_excess(turned: Turned) -> Excess:
         reverse=float(reverse.sum()),
         beyond=beyond,
         beyond_interval=(float(beyond - error), float(beyond + error)),
-        beyond_p_value=stratified_p_value(turned.reverse, turned.forward),
+        beyond_p_value=stratified_p_value(directions.reverse, directions.forward),
         unmatched=float(np.clip(1 - matched / max(forward.sum(), 1e-3), 0, 1)),
-        reverse_p_value=stratified_p_value(turned.reverse_null, turned.reverse),
+        reverse_p_value=stratified_p_value(directions.reverse_null, directions.reverse),
     )
-
-
-def _excess_per_class(rows: Margins, null: Margins, home: NDArray) -> NDArray:
-    limit = null.quantile(0.95)
-    flagged, expected = (
-        np.bincount(home[side.rows[side.margin > limit]], minlength=home.max() + 1)
-        / len(side.margin)
-        for side in (rows, null)
-    )
-    return flagged - expected
 
 
 def decide(p_value: float, excess: Excess | None, alpha: float) -> Verdict:
-    """Say in one word what changed.
+    """Return the verdict.
 
-    Drift shows both ways, a new class forward only: it is claimed where the two differ by more than
-    chance, since a small drift may show forward and, by chance, less in reverse. Where the known
-    classes moved, the window has to go clearly beyond what drift explains as well, or what is
-    flagged to fall to classes that lost nothing. Where drift moved most rows, nothing can be seen
-    behind it.
+    Drift shows in both directions, a new class in the forward one only. A new class is claimed if
+    the directions differ by more than chance: a small drift may show forward and, by chance, less
+    in reverse. If the known classes moved, the window must also go clearly beyond what drift
+    explains, or the flagged rows must fall to classes that lost nothing. If drift moved most rows,
+    it hides everything else.
     """
     if excess is None or p_value >= alpha:
         return Verdict.NO_CHANGE
     if excess.beyond_p_value >= alpha:
         return Verdict.DRIFT
-    if not _has_drifted(excess, alpha):
+    if not excess.shows_drift(alpha):
         return Verdict.UNKNOWNS
     goes_beyond = (
         excess.beyond_interval[0] > TOLERANCE and excess.beyond > CLEARLY_BEYOND * excess.reverse
@@ -455,12 +483,3 @@ def decide(p_value: float, excess: Excess | None, alpha: float) -> Verdict:
     if in_common and (goes_beyond or excess.unmatched > UNMATCHED):
         return Verdict.UNKNOWNS_AND_DRIFT
     return Verdict.DRIFT
-
-
-def _has_drifted(excess: Excess, alpha: float) -> bool:
-    """Tell whether training rows were deserted: proven and not minute, or plainly a large part.
-
-    The second matters in small windows, where the reverse has too few rows to prove anything.
-    """
-    proven = excess.reverse_p_value < alpha and excess.reverse > DESERTED * excess.forward
-    return proven or excess.reverse > max(PLAINLY_DESERTED * excess.forward, LARGE_PART)

@@ -29,7 +29,7 @@ from rtscv_mlops.errors import Code, ModelError
 from rtscv_mlops.models.load import Champion
 from rtscv_mlops.models.signature import METADATA
 from rtscv_mlops.models.trust import ADAPTERS, Manifest, choose_serialization, fetched, list_files
-from rtscv_mlops.process import SELDOM
+from rtscv_mlops.process import GC_THRESHOLDS
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import Check, asking, unchecked
 from rtscv_mlops.tracking.ledger import create_once
@@ -219,7 +219,7 @@ def _homes() -> Mapping[str, list[str]]:
 
 TRIAL = f"""
 import gc, json, sys
-gc.set_threshold{SELDOM}
+gc.set_threshold{GC_THRESHOLDS}
 adapters = {ADAPTERS}
 sys.modules.update(dict.fromkeys(adapters))  # skops would load them all
 try:

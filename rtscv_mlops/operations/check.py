@@ -111,7 +111,7 @@ def _compute(monitor: Monitor) -> Iterator[Check]:
     except RtscvError as error:
         yield Check("compute", "problem", str(error))
         return
-    yield Check("compute", "ok", f"the work is done by {engine.words}")
+    yield Check("compute", "ok", f"the work is done by {engine.description}")
     yield from (Check("compute", "warning", finding) for finding in engine.findings)
 
 

@@ -153,7 +153,7 @@ def rectify_window(taken: Taken) -> Rectification:
     changed = _log_settings(taken)
     estimator = as_estimator(champion, monitor.model.fit)
     with computing(monitor.compute) as engine:
-        log.info("rectify_window: the work is done by %s", engine.words)
+        log.info("rectify_window: the work is done by %s", engine.description)
         done = rectify(
             taken.facts, monitor, taken.window, champion.estimator, estimator, training, null
         )

@@ -82,7 +82,7 @@ PART.refused(
     "copies-only",
     lambda bench: bench.put(copied(200, 2)),
     "bad_input",
-    r"2 distinct row.* in 200, fewer than the 3 folds. See whether its source repeats itself",
+    r"2 distinct row.* in 200, fewer than the 3 folds. Check whether its source repeats rows",
 )
 
 

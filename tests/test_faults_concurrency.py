@@ -1,14 +1,14 @@
-"""Rivals and people who act at once: one of them wins, whoever else was frozen, late or elsewhere.
+"""Workers and people who act at once: one of them wins, even if another one was frozen or late.
 
-The short versions of `benchmarks/faults/rivals.py` and `humans.py`, on one real MLflow server.
+The short versions of `benchmarks/faults/concurrency.py` and `humans.py`, on one real MLflow server.
 """
 
 import pytest
 
 from benchmarks.faults import humans
+from benchmarks.faults.concurrency import KINDS, one_window, promoter_rounds, unguarded_rounds
 from benchmarks.faults.frozen import freeze_promoter, freeze_worker
-from benchmarks.faults.races import rivals
-from benchmarks.faults.rivals import KINDS, one_window, promoter_rounds, unguarded_rounds
+from benchmarks.faults.races import workers
 from benchmarks.faults.servers import sqlite_server
 from benchmarks.faults.world import NEW, world_on
 
@@ -24,8 +24,8 @@ def world():
 
 @pytest.fixture(scope="module")
 def four():
-    """Four who act at the same moment, in processes of their own."""
-    with rivals(4) as four:
+    """Four workers that act at the same moment, in processes of their own."""
+    with workers(4) as four:
         yield four
 
 

@@ -1,4 +1,4 @@
-"""The peers against their sources' definitions, and what all of them promise alike."""
+"""The detectors against the definitions of their sources, and what all of them promise."""
 
 import subprocess
 import sys
@@ -21,8 +21,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
 from rtscv_mlops import metrics
-from rtscv_mlops.bench.catalogue import PEERS
-from rtscv_mlops.bench.detector import UNKNOWN, Scaled, keep_some
+from rtscv_mlops.bench.catalogue import DETECTORS
+from rtscv_mlops.bench.detector import UNKNOWN, Scaled, sample_by_class
 from rtscv_mlops.bench.machines import (
     EVM,
     OSNN,
@@ -34,14 +34,19 @@ from rtscv_mlops.bench.machines import (
     fit_slab,
     fit_weibull,
 )
-from rtscv_mlops.bench.open_set import Level, keep_known, level_by_hiding, open_set_f
+from rtscv_mlops.bench.open_set import (
+    RatedThreshold,
+    find_threshold,
+    find_threshold_by_hiding,
+    open_set_f,
+)
 from rtscv_mlops.bench.ours import SeededKMeans
 from rtscv_mlops.errors import InputError
 from rtscv_mlops.estimator.search import sample_window
 
-BLIND = [name for name in PEERS if not PEERS[name].make(SVC(), 0).sees_window]
+BLIND = [name for name in DETECTORS if not DETECTORS[name].make(SVC(), 0).sees_window]
 BLIND_TO_FAR_ROWS = {
-    "pre_rectified",  # has no word for unknown
+    "pre_rectified",  # calls no row unknown
     "brodley_friedl",  # all learners agree on the nearest class
 }
 HALF_BLIND = {
@@ -56,7 +61,7 @@ def base_model():
 
 
 def make(name, seed=0):
-    return PEERS[name].make(base_model(), seed)
+    return DETECTORS[name].make(base_model(), seed)
 
 
 def gaussians(n_classes, n_rows, seed, spread=1.0):
@@ -104,7 +109,7 @@ def test_weibull_equals_scipys_fit():
 
 
 def test_weibull_of_equal_or_zero_values_is_finite():
-    """Copies among the known rows do not spoil a fit with numbers that are none."""
+    """Copies among the known rows do not lead to a fit that is not finite."""
     shapes, scales = fit_weibull(np.array([[2.0] * 5, [0.0] * 5, [0.0, 0.0, 1.0, 2.0, 3.0]]))
 
     assert np.isfinite(shapes).all()
@@ -212,7 +217,7 @@ def test_kernel_is_the_one_that_finds_hidden_classes(rating, sharpness, monkeypa
     monkeypatch.setattr(
         PISVM,
         "_hide_classes",
-        lambda self, numbers, codes: Level(0.0, ratings[self.sharpness_]),
+        lambda self, numbers, codes: RatedThreshold(0.0, ratings[self.sharpness_]),
     )
 
     model = PISVM().fit(X, y)
@@ -238,14 +243,14 @@ def test_w_svm_needs_both_probabilities_and_the_one_class_machine(clusters):
 
 
 def learned(name, X, y):
-    """Return a fitted peer over a linear model, whose decision values are easily had."""
-    return PEERS[name].make(LogisticRegression(), 0).fit(X, y)
+    """Return a fitted detector over a linear model, whose decision values are easily had."""
+    return DETECTORS[name].make(LogisticRegression(), 0).fit(X, y)
 
 
 def test_msp_is_the_largest_probability(clusters):
     """The score is what the largest probability, or else decision value, lacks to 1."""
     X, y, window, _ = clusters
-    with_probabilities, svm = learned("msp", X, y), PEERS["msp"].make(SVC(), 0).fit(X, y)
+    with_probabilities, svm = learned("msp", X, y), DETECTORS["msp"].make(SVC(), 0).fit(X, y)
 
     probabilities = LogisticRegression().fit(X, y).predict_proba(window)
     values = SVC(random_state=0).fit(X, y).decision_function(window)
@@ -271,7 +276,7 @@ def test_energy_of_probabilities_is_refused(clusters):
     X, y, _, _ = clusters
 
     with pytest.raises(InputError, match="energy needs decision values, and RandomForestClassifi"):
-        PEERS["energy"].make(RandomForestClassifier(), 0).fit(X, y)
+        DETECTORS["energy"].make(RandomForestClassifier(), 0).fit(X, y)
 
 
 def test_mahalanobis_equals_scipys_distance(clusters):
@@ -302,7 +307,7 @@ def test_likelihood_equals_scipys_density(clusters):
 
 
 def test_outlier_detectors_are_those_of_their_libraries(clusters):
-    """Isolation forest, LOF and ECOD are used as they come, on scaled known rows."""
+    """Isolation forest, LOF and ECOD run with their defaults, on scaled known rows."""
     X, y, window, _ = clusters
     scaled = Scaled().fit(X)
     known, rows = scaled.transform(X), scaled.transform(window)
@@ -375,7 +380,7 @@ def test_label_filters_go_by_majority():
             return np.where(np.asarray(rows)[:, 0] < 5, 3, super().predict(rows))
 
     window, truth = gaussians(4, 30, seed=1)
-    model = PEERS["brodley_friedl"].make(Misled(), 0).fit(X, y, window)
+    model = DETECTORS["brodley_friedl"].make(Misled(), 0).fit(X, y, window)
 
     wrong = model.classify(window) != truth
     assert np.mean(model.predict_window(window)[wrong] == UNKNOWN) > 0.6
@@ -384,7 +389,7 @@ def test_label_filters_go_by_majority():
     assert 1 / 3 < model.threshold_ < 2 / 3
 
 
-@pytest.mark.parametrize("name", sorted(set(PEERS) - set(BLIND)))
+@pytest.mark.parametrize("name", sorted(set(DETECTORS) - set(BLIND)))
 def test_window_is_asked_for(name, clusters):
     """A detector that learns from a window does not silently go without."""
     X, y, _, _ = clusters
@@ -432,7 +437,7 @@ def test_paper_mode_ranks_by_the_lead_of_the_unknown_class(clusters):
 
 
 def test_pre_rectified_never_says_unknown(clusters):
-    """The base model alone has no word for unknown, whatever it is shown."""
+    """The base model alone calls no row unknown, whatever it is shown."""
     X, y, window, _ = clusters
     model = make("pre_rectified").fit(X, y)
 
@@ -446,7 +451,7 @@ def test_pre_rectified_never_says_unknown(clusters):
 
 def test_known_rows_are_kept():
     """95 % of the held-out known rows lie below the threshold."""
-    assert keep_known(np.arange(1001.0)) == 950
+    assert find_threshold(np.arange(1001.0)) == 950
 
 
 def test_hidden_classes_set_the_threshold():
@@ -461,10 +466,12 @@ def test_hidden_classes_set_the_threshold():
         best = np.minimum(np.searchsorted(visible, rows[:, 0]), len(visible) - 1)
         return best, strange + 0.1 * np.sin(np.arange(len(rows)))
 
-    level = level_by_hiding(judge, codes[:, None], codes, groups=3, quality=open_set_f, seed=0)
+    found = find_threshold_by_hiding(
+        judge, codes[:, None], codes, groups=3, quality=open_set_f, seed=0
+    )
 
-    assert 0.09 < level.threshold < 0.9
-    assert level.quality == 1
+    assert 0.09 < found.threshold < 0.9
+    assert found.quality == 1
     assert sorted(code for group in seen for code in set(range(6)) - group) == list(range(6))
 
 
@@ -480,7 +487,7 @@ def test_two_known_classes_fall_back_to_known_rows():
 
 @pytest.mark.parametrize("name", BLIND)
 def test_threshold_does_not_depend_on_the_window(name, clusters):
-    """A detector that does not see windows is the same whatever window it is handed."""
+    """A detector that does not see windows is the same whatever window it is given."""
     X, y, window, _ = clusters
 
     first, second = make(name).fit(X, y, window), make(name).fit(X, y, window + FAR)
@@ -489,12 +496,12 @@ def test_threshold_does_not_depend_on_the_window(name, clusters):
     assert np.array_equal(first.score(window), second.score(window))
 
 
-# -- all alike
+# -- every detector
 
 
-@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize("name", DETECTORS)
 def test_far_cluster_is_found(name, clusters):
-    """A new class far from all others is found, or the method's blindness is on record."""
+    """A new class far from all others is found, or the detector is listed as blind to it."""
     X, y, window, unknown = clusters
     model = make(name).fit(X, y, window)
 
@@ -507,9 +514,9 @@ def test_far_cluster_is_found(name, clusters):
         assert np.mean(decided[unknown]) > (0.5 if name in HALF_BLIND else 0.95)
 
 
-@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize("name", DETECTORS)
 def test_digits_with_two_hidden_classes(name, digits):
-    """Every peer takes real data, keeps most known rows, and repeats itself by its seed."""
+    """Every detector takes real data, keeps most known rows, and repeats itself by its seed."""
     X, y, window, truth = digits
     first, again = make(name).fit(X, y, window), make(name).fit(X, y, window)
 
@@ -523,7 +530,7 @@ def test_digits_with_two_hidden_classes(name, digits):
     assert np.array_equal(predicted, again.predict_window(window))
 
 
-@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize("name", DETECTORS)
 def test_tables_with_categories(name):
     """A frame with text and numbers works, as far as the base model itself takes it."""
     rng = np.random.default_rng(0)
@@ -537,7 +544,7 @@ def test_tables_with_categories(name):
     )
     prepare = make_column_transformer((OneHotEncoder(), ["kind"]), remainder=StandardScaler())
 
-    model = PEERS[name].make(make_pipeline(prepare, SVC()), 0).fit(table, y, table[::2])
+    model = DETECTORS[name].make(make_pipeline(prepare, SVC()), 0).fit(table, y, table[::2])
 
     assert np.isfinite(model.score(table)).all()
     assert np.mean(model.classify(table) == y) > 0.9
@@ -545,32 +552,38 @@ def test_tables_with_categories(name):
 
 @pytest.mark.parametrize("method", [EVM, OSNN, OneVsSet, PISVM, WSVM])
 def test_one_known_class_is_refused(method):
-    """A method that bounds classes by each other says so when there is only one."""
+    """A detector that bounds classes by each other refuses a single class."""
     with pytest.raises(InputError, match="only one class is known"):
         method().fit(np.zeros((5, 2)), np.zeros(5, dtype=int))
 
 
 def test_large_training_sets_are_thinned_by_class():
-    """A method of quadratic cost keeps a bounded number of rows, and each class' share."""
+    """A detector of quadratic cost keeps a bounded number of rows, and the share of each class."""
     codes = np.repeat([0, 1, 2], [8_000, 1_990, 10])
 
-    kept = codes[keep_some(codes, seed=0, limit=1_000)]
+    kept = codes[sample_by_class(codes, seed=0, limit=1_000)]
 
     assert np.bincount(kept).tolist() == [800, 199, 1]
-    assert keep_some(codes, seed=0).tolist() == list(range(10_000))
+    assert sample_by_class(codes, seed=0).tolist() == list(range(10_000))
 
 
-def test_catalogue_names_its_peers():
-    """A peer's key is its name, and each has a title, a kind and a maker."""
-    assert all(key == peer.name and peer.title and peer.source for key, peer in PEERS.items())
-    assert {peer.kind for peer in PEERS.values()} == {"ours", "paper", "today"}
+def test_catalogue_names_its_detectors():
+    """A detector's key is its name, and each has a title, a kind and a source."""
+    assert all(
+        key == entry.name and entry.title and entry.source for key, entry in DETECTORS.items()
+    )
+    assert {entry.kind for entry in DETECTORS.values()} == {"ours", "paper", "today"}
 
 
-def test_importing_the_peers_is_cheap():
-    """Heavy libraries that only some peers need are not loaded with the list of them."""
+def test_importing_the_catalogue_is_cheap():
+    """Heavy libraries that only some detectors need are not loaded with the catalogue."""
     heavy = "{'pyod', 'numba', 'torch'} & {name.split('.')[0] for name in sys.modules}"
 
     subprocess.run(
-        [sys.executable, "-c", f"import sys, rtscv_mlops.bench; assert not {heavy}, {heavy}"],
+        [
+            sys.executable,
+            "-c",
+            f"import sys, rtscv_mlops.bench.catalogue; assert not {heavy}, {heavy}",
+        ],
         check=True,
     )

@@ -1,11 +1,11 @@
-"""Rivals: several who promote, or judge one window, at once; and one who was frozen and wakes up.
+"""Concurrency: workers that promote, or judge one window, at once; and one that was frozen.
 
 Fixed before the full runs. A round of promoters is won by exactly one of four, the others are
-refused in words, and the alias is what the record says. Workers on one window leave one run, one
-version and one outcome. A frozen worker whose window was taken to its end by another one writes
-no more to the run, the version or the alias; frozen between a check and its write, it may finish
-that one write. Who was frozen while it opened the run begins its try when it wakes up, as every
-repetition does. In the end there is one outcome, and nothing of it has changed.
+refused with a reason, and the alias is what the record says. Workers on one window leave one run,
+one version and one outcome. A frozen worker whose window another one has finished writes no more
+to the run, the version or the alias; frozen between a check and its write, it may finish that one
+write. A worker that was frozen while it opened the run starts its attempt when it wakes up, like
+every repetition. In the end there is one outcome, and nothing of it has changed.
 """
 
 from collections import Counter
@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from rich.progress import track
 
+from benchmarks.deployments import WITH_FIGS, leaves
 from benchmarks.faults.frozen import (
     freeze_promoter,
     freeze_worker,
@@ -29,21 +30,20 @@ from benchmarks.faults.frozen import (
 from benchmarks.faults.races import (
     REPORT,
     Act,
-    Rivals,
     Told,
+    Workers,
     add_offered,
-    rivals,
     shared_digest,
+    workers,
 )
 from benchmarks.faults.servers import MlflowServer, postgres_server, sqlite_server
 from benchmarks.faults.tally import Tally
 from benchmarks.faults.world import NEW, QUIET, Trial, World, find_problems, world_on
+from benchmarks.registries import client_of
 from rtscv_mlops.errors import ReviewError
 from rtscv_mlops.tracking.journal import MOVES, OUTCOMES
 from rtscv_mlops.tracking.promotion import promote, read_history, record_decision, roll_back
 from rtscv_mlops.tracking.registry import find_alias, find_versions
-from tests.deployments import WITH_FIGS, leaves
-from tests.registries import client_of
 
 SERVERS: dict[str, Callable[[], AbstractContextManager[MlflowServer]]] = {
     "SQLite": sqlite_server,
@@ -75,7 +75,7 @@ Thing = TypeVar("Thing")
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Four rivals and one champion; `versions` is what each of them is for."""
+    """Four workers and one champion; `versions` has the version that each of them is for."""
 
     trial: Trial
     kind: str
@@ -87,7 +87,7 @@ class Round:
 def promoters(quick: bool) -> Iterator[Tally]:
     """Four processes that approve and promote at once, on each database; and without our layer."""
     for name, server in SERVERS.items():
-        with server() as running, world_on(running) as world, rivals(PROMOTERS) as four:
+        with server() as running, world_on(running) as world, workers(PROMOTERS) as four:
             rounds = len(KINDS) if quick else ROUNDS
             ours = _promoters(world, four, rounds, name)
             if name == "SQLite":
@@ -98,13 +98,13 @@ def promoters(quick: bool) -> Iterator[Tally]:
             yield ours
 
 
-def _promoters(world: World, four: Rivals, rounds: int, server: str) -> Tally:
+def _promoters(world: World, four: Workers, rounds: int, server: str) -> Tally:
     wrong = promoter_rounds(world, four, rounds)
     what = f"4 promoters at once, MLflow on {server}: one winner, 3 refusals, alias = record"
     return Tally("rivals", what, rounds, len(wrong), "; ".join(wrong[:3]))
 
 
-def promoter_rounds(world: World, four: Rivals, rounds: int) -> list[str]:
+def promoter_rounds(world: World, four: Workers, rounds: int) -> list[str]:
     """Let four promoters race so often; return what went wrong, a sentence per round."""
     wrong = []
     for number in track(range(rounds), "promoters"):
@@ -132,7 +132,7 @@ def prepare_round(trial: Trial, kind: str, number: int) -> Round:
 
 
 def acts_of(given: Round) -> list[Act]:
-    """Say what each of the four does."""
+    """Return what each of the four does."""
     case = _case(given.trial)
     if given.kind == "approved":
         return [(_promote, (*case, version)) for version in given.versions]
@@ -145,8 +145,8 @@ def acts_of(given: Round) -> list[Act]:
     return acts
 
 
-def _approves(given: Round, rival: int) -> bool:
-    return given.kind != "opposed" or rival % 2 == 0
+def _approves(given: Round, worker: int) -> bool:
+    return given.kind != "opposed" or worker % 2 == 0
 
 
 def _case(trial: Trial) -> tuple[str, str, str]:
@@ -211,7 +211,7 @@ def _roll_back(address: str, model: str, _: str, who: str) -> str:
     return f"back to {roll_back(client_of(address), model, who, 'bad').version}"
 
 
-def unguarded_rounds(world: World, four: Rivals, rounds: int) -> int:
+def unguarded_rounds(world: World, four: Workers, rounds: int) -> int:
     """Race without our layer; return in how many rounds several believe to have won."""
     trial, several = world.trial(), 0
     address = world.server.address

@@ -1,0 +1,66 @@
+"""MLflow databases made from one template, and models in them. Tests use them too."""
+
+import shutil
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import mlflow
+from mlflow.entities import LoggedModelStatus
+from mlflow.tracking import MlflowClient
+
+from rtscv_mlops.tracking import tags
+
+MODEL = "letters"
+
+
+@cache
+def _template() -> Path:
+    """Return an empty MLflow database; creating its tables takes longer than a copy of it."""
+    file = Path(mkdtemp()) / "mlflow.db"
+    MlflowClient(f"sqlite:///{file}").search_experiments()
+    return file
+
+
+def new_database(folder: Path) -> str:
+    """Return the address of a new, empty MLflow."""
+    shutil.copy(_template(), folder / "mlflow.db")
+    return f"sqlite:///{folder}/mlflow.db"
+
+
+def client_of(uri: str) -> MlflowClient:
+    """Return a client; MLflow also registers logged models at the address of the process."""
+    mlflow.set_tracking_uri(uri)
+    mlflow.set_registry_uri(uri)
+    return MlflowClient(uri, uri)
+
+
+def log_model(client: MlflowClient, run_id: str) -> str:
+    """Log a model without content on a run; return its id."""
+    experiment = client.get_run(run_id).info.experiment_id
+    model = client.create_logged_model(experiment, "model", source_run_id=run_id)
+    client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+    return str(model.model_id)
+
+
+def add_champion(client: MlflowClient, model: str = MODEL) -> str:
+    """Register a model whose first version is the champion."""
+    client.create_registered_model(model)
+    run = client.create_run("0")
+    model_id = log_model(client, run.info.run_id)
+    source = f"models:/{model_id}"
+    version = client.create_model_version(model, source, run.info.run_id, model_id=model_id)
+    client.set_registered_model_alias(model, "champion", str(version.version))
+    return str(version.version)
+
+
+def version_tags(day: int, champion: str = "1") -> dict[str, str]:
+    """Return the tags of a challenger of one day's window."""
+    return {
+        tags.WINDOW: f"202601{day:02d}T000000Z-202601{day + 1:02d}T000000Z",
+        tags.WINDOW_START: f"2026-01-{day:02d}T00:00:00+00:00",
+        tags.WINDOW_END: f"2026-01-{day + 1:02d}T00:00:00+00:00",
+        tags.CHAMPION_VERSION: champion,
+        tags.REPORT_SHA256: "r" * 64,
+        tags.MODEL_SHA256: "m" * 64,
+    }
