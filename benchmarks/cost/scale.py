@@ -123,7 +123,10 @@ def _needs(
     )
     parsing = found["parsing 100 monitors, CPU s beyond airflow.sdk"]["value"]
     rows = {
-        "cores for workers": (f"{cores:.0f}", "windows a second x CPU s of their tasks, all cores busy"),
+        "cores for workers": (
+            f"{cores:.0f}",
+            "windows a second x CPU s of their tasks, all cores busy",
+        ),
         "memory of workers": (
             f"{cores * peak / 1024:.0f} GB",
             f"one task for each core, {peak} MB each",

@@ -379,8 +379,8 @@ def weak_tables(frame: pd.DataFrame) -> Iterator[Table]:
             "windows of each",
         ),
         rows,
-        "8 Gaussians in 10 dimensions, whose centres are drawn with this spread. The new class is a "
-        "tenth of the window, 4.5 sd from the overall centre. 2 000 training rows, windows of "
+        "8 Gaussians in 10 dimensions, whose centres are drawn with this spread. The new class is "
+        "a tenth of the window, 4.5 sd from the overall centre. 2 000 training rows, windows of "
         "1 000. Guessing would be right in 12 % of cases.",
     )
 
