@@ -25,6 +25,7 @@ from rtscv_mlops.estimator.statistics import Assessment
 from rtscv_mlops.models.load import load_champion
 from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.tracking.client import connect
+from tests.test_architecture import LAYERS
 from tools import docs
 
 ROOT = Path(__file__).parents[1]
@@ -34,6 +35,7 @@ KUBERNETES = (ROOT / "docs" / "kubernetes.md").read_text()
 OVERVIEW = (ROOT / "docs" / "overview.md").read_text()
 BENCH = (ROOT / "docs" / "bench.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 ESTIMATOR = (ROOT / "docs" / "estimator.md").read_text()
 VERDICT = (ROOT / "docs" / "verdict.md").read_text()
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -255,6 +257,14 @@ def test_candidate_classes_are_explained(name):
 def test_every_target_is_named(target):
     """A target that nobody can find does not exist."""
     assert f"`make {target}`" in CONTRIBUTING
+
+
+def test_the_architecture_page_has_the_layers():
+    """The table of layers lists the same modules, in the same order, as the test of imports."""
+    section = re.search(r"^## Layers$.*?(?=^## )", ARCHITECTURE, re.MULTILINE | re.DOTALL)[0]
+    rows = re.findall(r"^\| [^|`]* \| (`.*) \|$", section, flags=re.MULTILINE)
+
+    assert [set(re.findall(r"`(\w+)`", row)) for row in rows] == LAYERS
 
 
 def test_every_named_target_exists():

@@ -78,8 +78,8 @@ def protocol() -> str:
     versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     return (
         f"Python {platform.python_version()}, {versions}; one machine with two cores. The upper "
-        "bound is the largest rate of failure that so many trials leave possible (Clopper-Pearson, "
-        "95 %, one-sided): no failure in 300 trials shows less than 1 %, not none."
+        "bound is the largest failure rate that is consistent with the trials (Clopper-Pearson, "
+        "95 %, one-sided): 300 trials without a failure show a rate below 1 %, not a rate of zero."
     )
 
 

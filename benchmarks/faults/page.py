@@ -13,10 +13,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 BLOCK = re.compile(r"(?<=<!-- faults -->\n).*?(?=<!-- /faults -->)", flags=re.DOTALL)
 HEADER = ("Promise", "Experiment", "Trials", "Failures", "95 % upper bound", "Remarks")
 NOTES = {
-    "answers": "What a try ended with is a number of the experiment: 0, the window was judged; 4, "
-    "MLflow gave no usable answer (`mlflow`); 5, files could not be stored (`storage`); 6, MLflow "
-    "refused (`mlflow_refused`). These words follow `failed:` in a recorded outcome; "
-    "`rtscv-mlops run` itself ends with 1 on each of them."
+    "answers": '"Ended with" is a code of the experiment: 0, the window was judged; 4, MLflow '
+    "gave no usable response (`mlflow`); 5, files could not be stored (`storage`); 6, MLflow "
+    "refused (`mlflow_refused`). The codes in parentheses follow `failed:` in a recorded outcome. "
+    "`rtscv-mlops run` itself exits with 1 for each of them."
 }
 """What a promise's table needs to be read."""
 

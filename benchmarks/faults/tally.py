@@ -32,19 +32,19 @@ class Tally:
 
 
 PROMISES = {
-    "outcome": "Every window ends in one recorded outcome, also after a kill",
-    "answers": "A lost answer of MLflow leaves one effect; an outage is waited for, not for ever",
-    "rivals": "Of several who do the same at once, one wins",
-    "humans": "One decision, whoever answers where",
-    "input": "Bad input gets its outcome and a sentence",
-    "hostile": "What comes from data stays text",
-    "secrets": "No secret and no private column leaves",
-    "models": "No model is loaded that may not be",
-    "audit": "The record of decisions is the registry, and an edit is found",
+    "outcome": "Every window ends in one recorded outcome, even after a kill",
+    "answers": "A lost response from MLflow has one effect; waiting for an outage is bounded",
+    "rivals": "Of several concurrent processes, one wins",
+    "humans": "One decision, no matter who answers where",
+    "input": "Bad input gets its outcome and an explanation",
+    "hostile": "Text from data stays text",
+    "secrets": "No secret or private column leaks",
+    "models": "Only permitted models are loaded",
+    "audit": "The record of decisions agrees with the registry, and an edit is found",
     "poisoning": "Signs of poisoning are shown, and a canary is still found",
-    "time": "Windows tile the time line",
-    "false alarms": "Alarms on windows without anything new are as rare as was set",
-    "soak": "It runs for hours without growing or sticking",
+    "time": "Windows have no gaps and no overlaps",
+    "false alarms": "False alarms are as rare as the level that was set",
+    "soak": "It runs for hours without growing or hanging",
 }
 
 

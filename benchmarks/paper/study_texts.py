@@ -64,10 +64,10 @@ def describe_csi(frame: pd.DataFrame) -> Iterator[str]:
     yield (
         "Ten Gaussian classes in the plane; a third of the window is unknown. CSI is Seeded-KMeans "
         f"on the sample that the paper mode drew ({RATIO:g} of the training rows), seeded with the "
-        "means of the known classes and of the sample; the rows of the last cluster become the "
-        "unknown class of an SVM, which is the learner of RTSCV too. Lengths are in standard "
+        "means of the known classes and of the sample. The rows of the last cluster become the "
+        "unknown class of an SVM. RTSCV uses the same learner. Lengths are in standard "
         f"deviations of a known class; far is {FAR:g} from the nearest. "
-        f"{frame['seed'].nunique()} random problems a point; F is the macro F in percent."
+        f"{frame['seed'].nunique()} random problems per point; F is the macro F in percent."
     )
     yield from _plot("csi", "F of CSI and RTSCV against covariance and distance of the unknowns")
     yield table(
@@ -104,7 +104,7 @@ def _read_csi(frame: pd.DataFrame) -> str:
     claimed += [lags[panel] < -PLUNGE for panel in ("two clusters", "distance") if panel in lags]
     return (
         f"On average, with {'; with '.join(clauses)}. "
-        "The supplement says that CSI does equally well with one far cluster and plunges with two "
+        "The supplement says that CSI is equally good with one far cluster and plunges with two "
         f"or with a near one: {sum(claimed)} of {len(claimed)} panels agree (equal is within "
         f"{EQUAL} points, a plunge is a mean loss of more than {PLUNGE})."
     )
@@ -128,7 +128,7 @@ def describe_sample_ratio(frame: pd.DataFrame) -> Iterator[str]:
         f"{frame['seed'].nunique()} random choices of hidden classes. "
         f"At most {MOST_ROWS:,} rows of a data set take part. "
         "The ratio is sample rows over training rows; 0 is the model before rectification. "
-        "The best ratio is read off the test labels, which no user has."
+        "The best ratio is found with the test labels, which users do not have."
     )
     yield from _plot("sample-ratio", "F against the ratio of sample to training rows")
     curves = {name: _Curve(group) for name, group in frame.groupby("data", sort=False)}
@@ -176,7 +176,7 @@ def _read_curves(curves: dict[str, _Curve]) -> str:
     return (
         f"The best ratio lies in the paper's range of {low:g} to {high:g} for {_listed(inside)}; "
         f"F rises and then falls, as the paper describes, for {_listed(falling)}. "
-        "Against the best ratio, which only labels can tell, the monitor with its defaults makes "
+        "Compared with the best ratio, which needs labels, the monitor with its defaults is at "
         f"{against} (points of F)."
     )
 
@@ -191,10 +191,10 @@ def describe_folds(frame: pd.DataFrame) -> Iterator[str]:
     yield "### How many folds"
     yield ""
     yield (
-        f"{_data_sets(frame)}; an RBF SVM in paper mode, the sample being "
+        f"{_data_sets(frame)}; an RBF SVM in paper mode with a sample of "
         f"{paper['ratio'].iloc[0]:g} of the training rows; {frame['seed'].nunique()} random "
         f"choices of hidden classes; at most {MOST_ROWS:,} rows of a data set. "
-        "Holdout keeps a third of the rows apart, once."
+        "Holdout holds out a third of the rows, once."
     )
     yield from _plot("folds", "F against the number of folds")
     cells = paper.groupby(["data", "folds"])["f"]
@@ -220,9 +220,9 @@ def _read_folds(means: pd.DataFrame, before: pd.Series) -> str:
     gain = (means["holdout"] - before) / (means["3"] - before)
     gains = ", ".join(f"{100 * share:.0f} % on {NAMES[name]}" for name, share in gain.items())
     return (
-        f"Between {by_count.columns[0]} and {by_count.columns[-1]} folds F moves by at most "
+        f"Between {by_count.columns[0]} and {by_count.columns[-1]} folds F changes by at most "
         f"{spread.max():.1f} points ({NAMES[spread.idxmax()]}), and the paper's choice of 3 is "
-        f"never more than {loss:.1f} points below the best. Of what 3 folds gain over the model "
+        f"never more than {loss:.1f} points below the best. Of the gain of 3 folds over the model "
         f"before rectification, holdout validation reaches {gains}."
     )
 
@@ -238,9 +238,9 @@ def describe_j1(frame: pd.DataFrame) -> Iterator[str]:
     yield "### Separability (J1) and F"
     yield ""
     yield (
-        "Random problems of ten known Gaussians and an unknown one in the plane, an SVM. Known: "
-        "the known classes' distances and covariance are altered, the unknown one's are fixed. "
-        "Unknown: the other way round. The limits are 95 %. "
+        "Random problems of ten known Gaussians and an unknown one in the plane, with an SVM. "
+        "Known: the distances and covariance of the known classes vary, those of the unknown "
+        "class are fixed. Unknown: the reverse. Limits are 95 %. "
         f"{len(frame) // frame['varied'].nunique()} problems each."
     )
     yield from _plot("j1", "F against J1 of the known and of the unknown classes")
@@ -263,9 +263,9 @@ def describe_j1(frame: pd.DataFrame) -> Iterator[str]:
     positive = sum(low > 0 for _, low, _ in found.values())
     strongest = max(found, key=lambda pair: found[pair][0])
     yield (
-        f"Macro F rises with J1 beyond doubt (95 % limits above 0) in {positive} of {len(found)} "
-        "cases; the paper reports a positive correlation for known and unknown classes. "
-        f"It is closest for J1 of the {strongest[0]} classes in {strongest[1]} mode "
+        f"Macro F rises with J1 significantly (95 % limits above 0) in {positive} of {len(found)} "
+        "cases. The paper reports a positive correlation for known and unknown classes. "
+        f"It is strongest for J1 of the {strongest[0]} classes in {strongest[1]} mode "
         f"({found[strongest][0]:.2f})."
     )
 
@@ -287,10 +287,10 @@ def describe_boundaries(frame: pd.DataFrame) -> Iterator[str]:
     yield "### Decision boundaries"
     yield ""
     yield (
-        "Ten known classes and a new one in their midst. The supplement draws the model that is "
-        "fitted to the training rows and the whole sample; beside it are the two rectified models, "
-        f"which keep only what was found to be unknown. {frame['seed'].nunique()} random planes; "
-        "the first are drawn."
+        "Ten known classes and a new one between them. The supplement draws the model that is "
+        "fitted to the training rows and the whole sample. Next to it are the two rectified "
+        f"models, which keep only the rows found to be unknown. {frame['seed'].nunique()} random "
+        "planes; the first ones are drawn."
     )
     yield from _plot("boundaries", "Decision boundaries of SVM, kNN and decision tree")
     cells = frame.groupby(["learner", "model"], sort=False)
@@ -319,8 +319,8 @@ def _read_boundaries(frame: pd.DataFrame) -> str:
     gain = means["monitor"] - means["paper"]
     gains = ", ".join(f"{change:+.1f} points with {name}" for name, change in gain.items())
     return (
-        f"Mean F is highest for {best}. The monitor makes {gains} against the paper mode, and "
-        f"the whole sample {_extremes(means['augmented'] - means['paper'])} points."
+        f"Mean F is highest for {best}. Compared with the paper mode, the monitor is at {gains}, "
+        f"and the whole sample {_extremes(means['augmented'] - means['paper'])} points."
     )
 
 
