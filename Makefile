@@ -17,7 +17,7 @@ export DO_NOT_TRACK := true
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock demo up quickstart boundaries intrusion gas-drift images docs build test \
-	test-slow golden lint format bench bench-paper bench-scale bench-verdict faults clean
+	test-slow test-flaky golden lint format bench bench-paper bench-scale bench-verdict faults clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,10 @@ test-slow: install ## Run the slow tests
 
 golden: install ## Compare what commands print and write with what was recorded
 	$(PY) -m tools.golden compare $(ARGS)
+
+# An end of February far from today: a month that is short, and a year that is not this one.
+test-flaky: install ## Run the fast tests twice in random order, under load and on another date
+	$(PY) -m tools.flaky --runs 2 --load --date 2027-02-28 $(ARGS)
 
 lint: install ## Check style, format, types and layers
 	$(PY) -m ruff check

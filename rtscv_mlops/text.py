@@ -124,9 +124,6 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-count = counted  # for sources, until they call it by its name
-
-
 def window_name(facts: WindowFacts) -> str:
     """Return when the window was, also if its interval is not valid."""
     try:

@@ -1,7 +1,4 @@
-"""What enters: a half-open interval of time in UTC, and a sample of the rows served within it.
-
-Knows time and tables; knows nothing of where rows come from.
-"""
+"""A window: a half-open interval in UTC, and a sample of the rows served in it."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -26,8 +23,7 @@ class Interval:
             bound = getattr(self, name)
             if bound.tzinfo is None:
                 raise WindowError(
-                    f"The window's {name} {bound} has no time zone, so it names no moment. "
-                    "Add one, such as +00:00."
+                    f"The window's {name} {bound} has no time zone. Add one, such as +00:00."
                 )
             object.__setattr__(self, name, bound.astimezone(UTC))
         if self.start == self.end:
@@ -37,16 +33,16 @@ class Interval:
 
     @classmethod
     def parse(cls, start: str, end: str, zone: str = "UTC") -> Self:
-        """Read two moments in ISO 8601; those without a zone are in `zone`."""
-        return cls(moment(start, zone), moment(end, zone))
+        """Read two ISO 8601 times; `zone` applies to those without one."""
+        return cls(parse_time(start, zone), parse_time(end, zone))
 
     @classmethod
     def day(cls, day: str, zone: str = "UTC") -> Self:
-        """Return one calendar day of a zone; it may have 23 or 25 hours."""
+        """Return a calendar day in a zone. It has 23 or 25 hours when clocks change."""
         try:
             first = date.fromisoformat(day)
         except ValueError as error:
-            raise WindowError(f"{day!r} is no day. Write it like 2026-01-05.") from error
+            raise WindowError(f"{day!r} is not a valid day. Write it like 2026-01-05.") from error
         midnight = [
             datetime.combine(first + timedelta(days=ahead), time(), ZoneInfo(zone))
             for ahead in (0, 1)
@@ -55,7 +51,7 @@ class Interval:
 
     @property
     def id(self) -> str:
-        """Name of the window: sorts by time, and is safe in file names and tags."""
+        """Name of the window. It sorts by time and is safe in file names and tags."""
         return f"{self.start:%Y%m%dT%H%M%SZ}-{self.end:%Y%m%dT%H%M%SZ}"
 
     @property
@@ -68,28 +64,37 @@ class Interval:
         return f"{self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M} UTC"
 
 
-def moment(text: str, zone: str) -> datetime:
-    """Read a moment in ISO 8601; one without a zone is in `zone`."""
+def parse_time(text: str, zone: str) -> datetime:
+    """Read an ISO 8601 time; `zone` applies if it has none."""
     try:
-        moment = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError as error:
         raise WindowError(
-            f"{text!r} is no moment in time. Write it like 2026-01-05T13:00:00+00:00."
+            f"{text!r} is not a valid time. Write it like 2026-01-05T13:00:00+00:00."
         ) from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=ZoneInfo(zone))
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A uniform sample of the rows served in an interval, and what is known of all of them.
+    """A uniform sample of the rows served in an interval, and counts of all of them.
 
-    `sample` has the model's columns in the model's order and types; rows that a large window
-    repeats very often may be too few in it, which a finding then says. `keys` is the row
-    identifier of each sampled row, `labels` the true label and `origins` where it came from, where
-    the source has such columns; `times` says when it was served, in UTC. `rows` counts the whole
-    window, `copies` the rows that repeat another one (estimated from the sample where the window
-    is larger). `digest` changes if and only if the rows change, and does not depend on their
-    order. `findings` are sentences about what was odd but could be handled.
+    Attributes
+    ----------
+    sample
+        The model's columns, in the model's order and types. If a large window repeats a few rows
+        very often, they may be underrepresented; a finding then says so.
+    rows
+        Number of rows in the whole window.
+    digest
+        Changes if and only if the rows change. Their order does not matter.
+    copies
+        Rows that repeat another row. Estimated from the sample if the window is larger.
+    keys, labels, times, origins
+        Of each sampled row: its identifier, its true label, when it was served (UTC) and where it
+        came from. None if the source has no such column.
+    findings
+        Sentences about problems that could be handled.
     """
 
     interval: Interval

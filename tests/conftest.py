@@ -8,6 +8,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# The same examples in every run, on a busy machine too; `RTSCV_PROPERTIES=long` looks for more.
+settings.register_profile(
+    "repeatable",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("repeatable")
 
 # At import, not in a fixture: the vendors read these when they are imported.
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"

@@ -332,8 +332,8 @@ def test_a_window_can_be_named(monitor, window, interval):
     [
         (None, (None, None), WindowError, "Trigger it with the param window"),
         ("", (None, None), WindowError, "has no data interval"),
-        ("yesterday", (None, None), WindowError, "'yesterday' is no day"),
-        ("2026-07-05/", (None, None), WindowError, "'' is no moment"),
+        ("yesterday", (None, None), WindowError, "'yesterday' is not a valid day"),
+        ("2026-07-05/", (None, None), WindowError, "'' is not a valid time"),
         (None, hours(5, 0) * 2, NotAssessed, "has no length"),
     ],
 )

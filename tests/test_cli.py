@@ -139,8 +139,8 @@ def test_run_by_start_and_end_is_the_same_window(command, monitor):
     [
         ([], "Say which window"),
         (["--window", QUIET, "--start", QUIET], "Say which window"),
-        (["--window", "yesterday"], "'yesterday' is no day"),
-        (["--start", QUIET, "--end", "soon"], "'soon' is no moment"),
+        (["--window", "yesterday"], "'yesterday' is not a valid day"),
+        (["--start", QUIET, "--end", "soon"], "'soon' is not a valid time"),
     ],
 )
 def test_a_window_that_cannot_be_understood(command, monitor, words, sentence):
@@ -236,6 +236,24 @@ def test_register_makes_a_champion(command, tmp_path, monkeypatch):
     assert code == 1
     assert "alias 'champion' already" in err.replace("\n", " ")
     assert deployment.client.get_registered_model("trees").aliases == {"champion": 1}
+
+
+def test_register_keeps_a_class_called_na(command, tmp_path, monkeypatch):
+    """A label `NA` in a CSV file is a class, not a missing label."""
+    deployment = deployed(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    rows, kinds = leaves(0, {"oak": 30, "elm": 30})
+    labels = ["NA" if kind == "elm" else kind for kind in kinds]
+    rows.assign(kind=labels).to_csv(tmp_path / "training.csv", index=False)
+    options = ("--training", tmp_path / "training.csv", "--label", "kind")
+    options = (*options, "--estimator", "tests.test_cli:make_model")
+
+    code, _, err = command("register", "trees", *options, "--tracking-uri", deployment.uri)
+
+    assert code == 0, err
+    run_id = deployment.client.get_model_version_by_alias("trees", "champion").run_id
+    training = deployment.client.download_artifacts(run_id, "training", str(tmp_path))
+    assert set(pd.read_parquet(training)["kind"]) == {"NA", "oak"}
 
 
 # -- review

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ import sqlalchemy as sa
 from rtscv_mlops.config.inputs import SourceSettings
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ConfigError, RtscvError, WindowError
+from rtscv_mlops.sources import delimited
 from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.window import Column, Interval
 from tests.monitors import MINIMAL, write_monitor
@@ -87,7 +89,9 @@ def test_no_address_of_another_kind_is_asked(listener, record_property):
     """Only local paths and object stores are read; all else is refused before it is looked up."""
     port = listener.getsockname()[1]
     for address in ADDRESSES:
-        with pytest.raises(RtscvError, match=r"not read|no Parquet|nothing at|holds a user"):
+        with pytest.raises(
+            RtscvError, match=r"unsupported scheme|no Parquet|nothing at|contains a user"
+        ):
             read_or_load(address.format(port=port))
     with pytest.raises(BlockingIOError):
         listener.accept()
@@ -282,6 +286,105 @@ def long_line_bomb(folder):
         for _ in range(300):
             file.write(b"x" * 1_000_000)
     return str(folder / "line.csv.gz")
+
+
+# -- ends: pyarrow's thread lets go of our objects before the process may end
+
+END_REFUSED = """
+import os, sys
+from collections import Counter
+from rtscv_mlops.config.inputs import SourceSettings
+from rtscv_mlops.errors import WindowError
+from rtscv_mlops.sources.read import read_window
+from rtscv_mlops.window import Column, Interval
+columns = [Column("amount", "float"), Column("country", "text")]
+
+def end(name):
+    source = SourceSettings(path=name, timestamp="served_at", max_bytes=9_000_000)
+    try:
+        read_window(source, Interval.day("2026-01-05"), columns, max_rows=1_000, seed=0)
+    except WindowError as error:
+        sys.exit(error.code)
+
+for name in sys.argv[1:]:
+    ends = Counter()
+    for trial in range(100):
+        child = os.fork()
+        if child == 0:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            end(name)
+        ends[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])] += 1
+    print(dict(ends))
+"""
+
+
+ROW = "2026-01-05T00:00:00Z,1.5,CH\n"
+REFUSED_BODIES = {
+    "too-long": ROW * 500_000,
+    "broken-row": "1.5,CH\n" + ROW * 200_000,
+    "bad-value": "2026-01-05T00:00:00Z,many,CH\n" + ROW * 200_000,
+    "bad-encoding": ROW * 200_000 + "\udcff",
+}
+
+
+def write_refused(folder):
+    """Write a CSV file of each kind that is refused while pyarrow reads ahead."""
+    files = [folder / f"{name}.csv" for name in REFUSED_BODIES]
+    for file, body in zip(files, REFUSED_BODIES.values(), strict=True):
+        file.write_text("served_at,amount,country\n" + body, errors="surrogateescape")
+    return files
+
+
+def test_a_refused_file_leaves_no_object_to_another_thread(tmp_path, monkeypatch):
+    """After the error, pyarrow's thread holds no object of ours."""
+    all_loans = []
+
+    class Remembered(delimited._Loans):
+        def __init__(self):
+            super().__init__()
+            all_loans.append(self)
+
+    monkeypatch.setattr(delimited, "_Loans", Remembered)
+    for file in write_refused(tmp_path):
+        with pytest.raises(WindowError, match=rf"unpack to more|{file.name}"):
+            read(file, max_bytes=9_000_000)
+        assert [thing() for loans in all_loans for thing in loans._lent if thing()] == []
+    assert len(all_loans) >= len(REFUSED_BODIES)
+
+
+def test_the_lender_waits_for_the_other_thread():
+    """The lender continues only after the other thread has released the object."""
+    loans = delimited._Loans()
+    may_end = threading.Event()
+    held = [loans.lend(memoryview(b"text"))]
+    holder = threading.Thread(target=lambda: may_end.wait() and held.clear())
+    holder.start()
+    waiter = threading.Thread(target=loans.wait)
+    waiter.start()
+    waiter.join(0.2)
+    waited = waiter.is_alive()
+    may_end.set()
+    waiter.join()
+    holder.join()
+
+    assert waited
+
+
+@pytest.mark.slow
+def test_a_process_exits_normally_after_a_refused_file(tmp_path):
+    """A process that refused a CSV file exits normally: no thread is left that aborts it."""
+    files = write_refused(tmp_path)
+
+    done = subprocess.run(
+        [sys.executable, "-c", END_REFUSED, *files],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert done.stdout.splitlines() == ["{1: 100}"] * len(files)
 
 
 # -- formulas: no table is written that a spreadsheet opens

@@ -23,7 +23,7 @@ from rtscv_mlops.errors import NotAssessed, WindowError
 from rtscv_mlops.pipeline.stages import window_key
 from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.sources.sample import Sketch
-from rtscv_mlops.sources.times import Span, partition_is_over, place_rows
+from rtscv_mlops.sources.times import Span, is_past_partition
 from rtscv_mlops.window import Column, Interval
 from tests.properties import STORABLE, tried
 from tests.services import DAY
@@ -93,7 +93,7 @@ def test_every_row_is_in_one_window(bounds, data, unit, as_text):
     found = np.zeros(len(moments), int)
     for start, end in pairwise(bounds):
         span = Span("at", None, Interval(start, end))
-        placed = place_rows(column, span, "here").inside.to_pylist()
+        placed = span.read_times(column, "here").inside.to_pylist()
         assert placed == [start <= moment < end for moment in moments]
         found += placed
     assert (found == 1).all()
@@ -108,9 +108,9 @@ def test_no_folder_with_rows_is_left_out(bounds, share, zone, late):
     day = moment.astimezone(ZoneInfo(zone)).date() + timedelta(days=late)
     interval = Interval(*bounds)
 
-    assert not partition_is_over({"date": day.isoformat()}, interval)
+    assert not is_past_partition({"date": day.isoformat()}, interval)
     parts = {"year": str(day.year), "month": f"{day.month:02d}", "day": f"{day.day:02d}"}
-    assert not partition_is_over(parts, interval)
+    assert not is_past_partition(parts, interval)
 
 
 CRONS = st.one_of(

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rtscv_mlops.sources.sample import row_hashes
+from rtscv_mlops.sources.sample import hash_rows
 
 HARD = {
     "whole numbers as floats": np.arange(400_000, dtype=float),
@@ -21,8 +21,8 @@ def test_alike_values_have_different_hashes(kind):
     side = int(np.sqrt(len(values)))
     first, second = np.meshgrid(values[:side], values[:side])
 
-    alone = row_hashes(pa.record_batch({"x": values}))
-    pairs = row_hashes(pa.record_batch({"x": first.ravel(), "y": second.ravel()}))
+    alone = hash_rows(pa.record_batch({"x": values}))
+    pairs = hash_rows(pa.record_batch({"x": first.ravel(), "y": second.ravel()}))
 
     assert len(np.unique(alone)) == len(values)
     assert len(np.unique(pairs)) == side**2
@@ -36,7 +36,7 @@ def test_a_dictionary_is_only_a_way_to_write():
         pa.array([2, None, 1, 2, 0], pa.int32()), pa.array(["", "b", "a"])
     )
 
-    hashes = [row_hashes(pa.record_batch({"x": texts})) for texts in (plain, turned)]
+    hashes = [hash_rows(pa.record_batch({"x": texts})) for texts in (plain, turned)]
 
     assert hashes[0].tolist() == hashes[1].tolist()
     assert len(set(hashes[0].tolist())) == 4
@@ -50,7 +50,7 @@ def test_a_gap_is_not_nothing(kind, value):
     """A gap has a hash of its own, the same in every batch."""
     mixed, alone = pa.array([value, None], kind), pa.array([None], kind)
 
-    whole, gap = (row_hashes(pa.record_batch({"x": column})) for column in (mixed, alone))
+    whole, gap = (hash_rows(pa.record_batch({"x": column})) for column in (mixed, alone))
 
     assert whole[0] != whole[1]
     assert whole[1] == gap[0]
@@ -60,6 +60,6 @@ def test_the_place_of_a_value_counts():
     """The same values in other columns are another row."""
     one, other = pa.array([1, 0]), pa.array([0, 1])
 
-    hashes = row_hashes(pa.record_batch({"x": one, "y": other}))
+    hashes = hash_rows(pa.record_batch({"x": one, "y": other}))
 
     assert hashes[0] != hashes[1]

@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 
 from rtscv_mlops.config.monitor import DriftSettings
 from rtscv_mlops.report.drift import compare_columns
-from rtscv_mlops.sources.profile import MOST_WORDS, Profile
+from rtscv_mlops.sources.profile import MAX_TEXTS, Profile
 from rtscv_mlops.window import Column
 
 ROWS = 5_000
@@ -85,7 +85,7 @@ def test_words_and_truths_keep_their_shares():
 
 def test_free_text_is_left_to_the_sample():
     """A column of too many words is not counted, whichever part of the rows has them."""
-    window = pd.DataFrame({"text": [f"word {number}" for number in range(MOST_WORDS + 5_000)]})
+    window = pd.DataFrame({"text": [f"word {number}" for number in range(MAX_TEXTS + 5_000)]})
 
     table = condensed(window, window.head(10), [Column("text", "text")])
 

@@ -77,7 +77,7 @@ def test_other_days_are_read(tmp_path, spoil, suffix, message):
         window = read(tmp_path, day)
 
         assert window.digest == read(tmp_path / f"{day}.{suffix}", day).digest
-        told = [words for words in window.findings if words.startswith("Went on without 1 file")]
+        told = [words for words in window.findings if words.startswith("Ignored 1 unusable file")]
         assert all(f"'{BAD_DAY}.{suffix}'" in words for words in told)
         assert told or spoil in (with_words_for_numbers, with_damaged_pages)
 

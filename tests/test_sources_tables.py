@@ -7,7 +7,7 @@ import pytest
 from rtscv_mlops.config.inputs import LabelSettings, ReferenceSettings, SourceSettings
 from rtscv_mlops.errors import NotAssessed, TrainingDataError, WindowError
 from rtscv_mlops.sources.peek import peek
-from rtscv_mlops.sources.read import read_labels, read_reference
+from rtscv_mlops.sources.read import read_labels, read_reference, read_training_file
 from rtscv_mlops.window import Column
 from tests.services import COLUMNS, traffic
 
@@ -53,6 +53,86 @@ def test_labels_keep_their_type(tmp_path, labels, dtype, suffix):
     expected = "str" if (suffix, dtype) == ("csv", "bool") else dtype
     assert found.dtype == expected
     assert set(found.astype(str)) == {str(label) for label in labels}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_a_label_na_is_text(tmp_path, suffix):
+    """`reference:` and `register --training` both read a class called NA as text."""
+    rows = traffic(4).assign(**{"class": ["NA", "cat", "NA", "cat"]})
+    path = tmp_path / f"a.{suffix}"
+    rows.to_csv(path, index=False) if suffix == "csv" else rows.to_parquet(path)
+
+    assert sorted(reference(path).labels) == ["NA", "NA", "cat", "cat"]
+    assert read_training_file(path)["class"].tolist() == ["NA", "cat", "NA", "cat"]
+
+
+def test_a_training_file_has_its_own_order_and_types(tmp_path):
+    """A Parquet file is read as by pandas: order, index, categories and narrow numbers are kept."""
+    rows = traffic(50_000).assign(
+        small=np.arange(50_000, dtype="int8"),
+        grade=pd.Categorical(["low", "high"] * 25_000),
+    )
+    rows.index += 7
+    rows.to_parquet(tmp_path / "a.parquet")
+
+    pd.testing.assert_frame_equal(read_training_file(tmp_path / "a.parquet"), rows)
+
+
+def test_columns_of_a_training_csv_get_types(tmp_path):
+    """A column is numbers or booleans if all its values are; otherwise it is the text it was."""
+    columns = {
+        "whole": ["1", "+2", " 3"],
+        "gap": ["1", "", "3"],
+        "na": ["1.5", "NA", "1e3"],
+        "exact": ["0.1", "0.30000000000000004", "5e-324"],
+        "truth": ["true", "FALSE", "True"],
+        "mixed": ["1", "true", "x"],
+        "hex": ["0x10", "1", "2"],
+        "long": ["1" * 20, "2", "3"],
+        "word": ["NA", "null", ""],
+        "empty": ["", "", ""],
+    }
+    pd.DataFrame(columns).to_csv(tmp_path / "a.csv", index=False)
+
+    table = read_training_file(tmp_path / "a.csv")
+
+    assert {name: str(kind) for name, kind in table.dtypes.items()} == {
+        "whole": "int64",
+        "gap": "float64",
+        "na": "float64",
+        "exact": "float64",
+        "truth": "bool",
+        "mixed": "str",
+        "hex": "str",
+        "long": "str",
+        "word": "str",
+        "empty": "float64",
+    }
+    assert table["whole"].tolist() == [1, 2, 3]
+    assert table["na"].tolist() == pytest.approx([1.5, np.nan, 1000], nan_ok=True)
+    assert table["exact"].tolist() == [0.1, 0.30000000000000004, 5e-324]
+    assert table["truth"].tolist() == [True, False, True]
+    assert table["long"].tolist() == columns["long"]
+    assert table["word"].isna().tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("a.csv", "x,class\n1,a,b\n", "cannot be used. Row 2 of .*a.csv has 3 fields"),
+        ("a.csv", "x,class\n", "a.csv has no rows"),
+        ("a.csv", ",class\n0,a\n", "Column 1 of the file .*a.csv has no name.*index=False"),
+        ("a.parquet", "x,class\n1,a\n", "a.parquet is not Parquet: it looks like CSV"),
+        ("b.csv", None, "There is no file .*b.csv. Name a Parquet or CSV file"),
+    ],
+)
+def test_a_training_file_that_cannot_be_used(tmp_path, name, text, complaint):
+    """The file is read as strictly as a window, and the error names it."""
+    if text is not None:
+        (tmp_path / name).write_text(text)
+
+    with pytest.raises(TrainingDataError, match=complaint):
+        read_training_file(tmp_path / name)
 
 
 def test_training_data_that_changed_is_refused(tmp_path):

@@ -45,8 +45,8 @@ def test_times_without_a_zone_need_one(tmp_path, suffix):
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 @pytest.mark.parametrize("moment", ["2026-03-29 02:30", "2026-10-25 02:30"])
-def test_local_times_that_name_no_moment_or_two(tmp_path, suffix, moment):
-    """The hour that is skipped and the hour that comes twice are errors, on their day only."""
+def test_local_times_that_are_skipped_or_occur_twice(tmp_path, suffix, moment):
+    """The hour that is skipped and the hour that occurs twice are errors, on their day only."""
     path = write(tmp_path, local(moment, "2026-01-05 12:00"), suffix)
 
     with pytest.raises(WindowError, match=f"1 timestamp .* clocks changed then: '{moment}"):
@@ -84,7 +84,9 @@ def test_mixed_offsets_are_told(tmp_path):
     window = read(write(tmp_path, texts, "csv"))
 
     assert window.rows == 3
-    assert "Timestamps have several offsets, all turned to UTC: '+01:00', 'Z'." in window.findings
+    assert (
+        "Timestamps have several offsets, all converted to UTC: '+01:00', 'Z'." in window.findings
+    )
 
 
 @pytest.mark.parametrize(

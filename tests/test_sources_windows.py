@@ -170,8 +170,8 @@ def test_what_was_odd_is_told(tmp_path):
     assert window.rows == 298
     assert window.findings == (
         "Left out 2 rows without a timestamp.",
-        "Ignored 2 columns beside the model's: 'request', 'extra'.",
-        "The label column 'class' is kept apart and is no feature.",
+        "Ignored 2 columns that the model does not use: 'request', 'extra'.",
+        "The label column 'class' is kept apart and is not a feature.",
         "Found 1 column without any value: 'amount'.",
         "Found 1 column with one value only: 'visits'.",
     )

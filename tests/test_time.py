@@ -188,7 +188,7 @@ def test_a_leap_day_is_a_day_in_leap_years_only():
 
     assert leap.end == datetime(2028, 3, 1, tzinfo=UTC)
     assert leap.end - leap.start == timedelta(days=1)
-    with pytest.raises(WindowError, match="'2027-02-29' is no day"):
+    with pytest.raises(WindowError, match="'2027-02-29' is not a valid day"):
         Interval.day("2027-02-29")
 
 

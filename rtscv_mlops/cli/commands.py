@@ -413,10 +413,10 @@ def _interval(day: str | None, start: str | None, end: str | None) -> "Interval"
 
 
 def _moment(text: str) -> datetime:
-    from rtscv_mlops.window import moment
+    from rtscv_mlops.window import parse_time
 
     try:
-        return moment(text, "UTC")
+        return parse_time(text, "UTC")
     except WindowError as error:
         raise typer.BadParameter(str(error)) from error
 

@@ -100,7 +100,7 @@ def _place(monitor: Monitor, columns: Sequence[Column] = ()) -> Iterator[Check]:
     files = f"{len(found.files)} file(s) at " if found.files else ""
     rows = "" if found.rows is None else f", {'' if found.exact else 'about '}{found.rows:,} rows"
     times = "" if found.first is None else f", from {found.first} to {found.last}"
-    yield Check("source", "ok", f"{files}{found.place}{rows}{times}")
+    yield Check("source", "ok", f"{files}{found.name}{rows}{times}")
     yield from (Check("source", "warning", finding) for finding in found.findings)
 
 

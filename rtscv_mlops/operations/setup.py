@@ -14,6 +14,7 @@ from rtscv_mlops.errors import ConfigError, TrainingDataError
 from rtscv_mlops.estimator.learner import find_factory
 from rtscv_mlops.models.load import read_columns
 from rtscv_mlops.models.register import log_champion
+from rtscv_mlops.sources.read import read_training_file
 from rtscv_mlops.tracking.client import connect
 
 SQLITE = "sqlite:///"
@@ -57,13 +58,13 @@ def register_champion(
     """Log a model with its training data as champion; return its version."""
     settings = _settings(name=model, tracking_uri=tracking_uri, allow_pickle=allow_pickle)
     client = connect(settings)
-    features, labels = _labelled(training, label)
+    features, labels = _read_labelled(training, label)
     return log_champion(
         _fitted(find_factory(estimator)(), features, labels),
         features,
         labels,
         name=model,
-        holdout=None if holdout is None else _labelled(holdout, label),
+        holdout=None if holdout is None else _read_labelled(holdout, label),
         tracking_uri=client.tracking_uri,
         replace=replace,
         allow_pickle=allow_pickle,
@@ -78,13 +79,8 @@ def _fitted(model: Any, features: pd.DataFrame, labels: pd.Series) -> Any:
     return model
 
 
-def _labelled(path: Path, label: str) -> tuple[pd.DataFrame, pd.Series]:
-    if not path.is_file():
-        raise TrainingDataError(f"There is no file {path}. Name one of Parquet or CSV.")
-    try:
-        table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise TrainingDataError(f"{path} cannot be read as {path.suffix[1:]}: {error}") from error
+def _read_labelled(path: Path, label: str) -> tuple[pd.DataFrame, pd.Series]:
+    table = read_training_file(path)
     if label not in table.columns:
         raise TrainingDataError(
             f"{path} has no column {label!r} to take labels from. It has: "

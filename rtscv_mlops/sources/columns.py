@@ -1,7 +1,4 @@
-"""Which columns are read, and whether a file or table has them.
-
-Knows names and types; knows nothing of values.
-"""
+"""Which columns are read, whether a file or table has them, and how values are converted."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from rtscv_mlops.errors import Code, ConfigError, WindowError
-from rtscv_mlops.text import count, listed, shown, suggestions
+from rtscv_mlops.text import counted, listed, shown, suggestions
 from rtscv_mlops.window import Column
 
 TIME, KEY, LABEL, ORIGIN = "time", "key", "label", "origin"
@@ -24,8 +21,8 @@ Types = Mapping[str, pa.DataType]
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """A column of the source that fills a slot of the frame; `natural` keeps the type it has."""
+class SourceColumn:
+    """A column to read, and the slot of the sample it fills. A `natural` one keeps its type."""
 
     slot: str
     name: str
@@ -33,55 +30,56 @@ class Field:
     optional: bool = False
 
 
-def feature_fields(columns: Sequence[Column], label: str | None) -> list[Field]:
-    """Return one field per column of the model, which must not include the label."""
+def feature_columns(columns: Sequence[Column], label: str | None) -> list[SourceColumn]:
+    """Return the columns of the model, which must not include the label."""
     if label in {column.name for column in columns}:
         raise ConfigError(
-            f"The label column {shown(label)} is also a feature of the model, which would then "
-            "be told the answer. Name another label column."
+            f"The label column {shown(label)} is also a feature of the model, so the model would "
+            "see the answer. Name another label column."
         )
     return [
-        Field(FEATURE + column.name, column.name, column.kind, column.optional)
+        SourceColumn(FEATURE + column.name, column.name, column.kind, column.optional)
         for column in columns
     ]
 
 
-def check_names(names: Sequence[str], place: str) -> None:
-    """Refuse columns that no name can tell apart."""
-    repeated = [name for name, times in Counter(names).items() if times > 1]
+def check_names(columns: Sequence[str], name: str) -> None:
+    """Refuse repeated and empty column names."""
+    repeated = [column for column, times in Counter(columns).items() if times > 1]
     if repeated:
         raise WindowError(
-            f"{place} has more than one column called {listed(repeated)}, so the name does not "
-            "say which is meant. Rename them where the data is written."
+            f"{name} has more than one column called {listed(repeated)}, so the name is "
+            "ambiguous. Rename them where the data is written."
         )
-    if any(not name.strip() for name in names):
-        position = next(at for at, name in enumerate(names, 1) if not name.strip())
+    nameless = [index for index, column in enumerate(columns, 1) if not column.strip()]
+    if nameless:
         raise WindowError(
-            f"Column {position} of {place} has no name. If it is an index that pandas wrote, "
+            f"Column {nameless[0]} of {name} has no name. If it is an index that pandas wrote, "
             "write with index=False; otherwise name it."
         )
 
 
-def present(fields: Iterable[Field], types: Types, place: str, hint: str = "") -> list[Field]:
-    """Return the fields that a place has; one that is needed and missing is an error."""
-    wanted = list(fields)
-    missing = [field.name for field in wanted if field.name not in types and not field.optional]
+def find_columns(
+    wanted: Sequence[SourceColumn], types: Types, name: str, hint: str = ""
+) -> list[SourceColumn]:
+    """Return the wanted columns that a file or table has; it must have all but optional ones."""
+    missing = [column.name for column in wanted if column.name not in types and not column.optional]
     if missing:
         raise WindowError(
-            f"{place} lacks {count(len(missing), 'column')} that the monitor needs: "
+            f"{name} lacks {counted(len(missing), 'column')} that the monitor needs: "
             f"{listed(missing)}.{suggestions(missing, list(types))} It has: {listed(types)}."
             f"{hint} Correct the names in the source or in the monitor.",
             code=Code.MISSING_COLUMNS,
         )
-    return [field for field in wanted if field.name in types]
+    return [column for column in wanted if column.name in types]
 
 
 def family(kind: pa.DataType) -> str:
-    """Name what a type means, whatever its width: files may differ in width only."""
+    """Return what a type means regardless of its width, in which files may differ."""
     if kinds.is_dictionary(kind):
         return family(kind.value_type)
     if kinds.is_timestamp(kind):
-        return "moments with a zone" if kind.tz else "moments without a zone"
+        return "timestamps with a zone" if kind.tz else "timestamps without a zone"
     groups = {
         "numbers": (kinds.is_integer, kinds.is_floating, kinds.is_decimal),
         "text": (kinds.is_string, kinds.is_large_string, kinds.is_string_view),
@@ -93,25 +91,25 @@ def family(kind: pa.DataType) -> str:
     return str(kind)
 
 
-def check_alike(first: Types, other: Types, names: Iterable[str], places: tuple[str, str]) -> None:
-    """Refuse a file whose columns mean something else than those of the first file."""
+def check_alike(first: Types, other: Types, columns: Iterable[str], names: tuple[str, str]) -> None:
+    """Refuse a file whose columns have another meaning than those of the first file."""
     differences = []
-    for name in names:
-        if (name in first) != (name in other):
-            differences.append(f"{'has' if name in other else 'lacks'} {shown(name)}")
-        elif name in first:
-            families = family(first[name]), family(other[name])
+    for column in columns:
+        if (column in first) != (column in other):
+            differences.append(f"{'has' if column in other else 'lacks'} {shown(column)}")
+        elif column in first:
+            families = family(first[column]), family(other[column])
             if len({*families} - {"nothing"}) > 1:
-                differences.append(f"{shown(name)} holds {families[1]}, not {families[0]}")
+                differences.append(f"{shown(column)} holds {families[1]}, not {families[0]}")
     if differences:
         raise WindowError(
-            f"{places[1]} does not match {places[0]}, a file of the same source: it "
+            f"{names[1]} does not match {names[0]}, a file of the same source: it "
             f"{'; '.join(differences[:5])}. Write both in the same way, or narrow the path.",
             code=Code.MIXED_SCHEMAS,
         )
 
 
-# Whole numbers beyond this have no float of their own.
+# Larger whole numbers may have no exact float.
 EXACT = 2**53
 TARGETS = {
     "integer": pa.int64(),
@@ -120,100 +118,32 @@ TARGETS = {
     "text": pa.string(),
     "datetime": pa.timestamp("us"),
 }
-# One pandas type per kind, gaps or none: equal rows then have equal hashes in every batch.
+# Nullable pandas types, so that gaps do not turn whole numbers into floats.
 STORED = {
     pa.int64(): pd.Int64Dtype(),
     pa.bool_(): pd.BooleanDtype(),
     pa.string(): pd.StringDtype(na_value=np.nan),
 }
 WHOLE = r"-?(0|[1-9]\d{0,17})"
+# What CSV files hold for a missing number, besides nothing.
+NO_NUMBER = pa.array(["NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None"])
+# What a column should hold, and what to do if it does not.
+INT64 = ("whole numbers below 2**63", "Store them as text if they are identifiers.")
+BOOLEANS = ("true or false", "Write true, false, 1 or 0, or correct the source.")
+NUMBERS = (
+    "numbers",
+    "If they mean missing, list them in `csv.null_values:`; a decimal comma is `csv.decimal:`; "
+    "otherwise correct the source.",
+)
 TRUTHS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What is needed to read a value, and to say where it stood."""
-
-    place: str
-    decimal: str = "."
-    untyped: bool = False
-
-    def refuse(self, field: Field, bad: pa.Array, should: str, fix: str) -> WindowError:
-        return WindowError(
-            f"Column {shown(field.name)} of {self.place} should hold {should}, but "
-            f"{count(len(bad), 'value')} cannot be read as such, like "
-            f"{listed(bad[:3].to_pylist())}. {fix}",
-            code=Code.BAD_VALUES,
-        )
-
-
-def conform(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    """Return a column in the type of its field, without changing any value.
-
-    Texts that are named by a dictionary stay so: each then needs to be looked at only once.
-    """
-    if field.kind == "text" and kinds.is_dictionary(column.type) and family(column.type) == "text":
-        words = column.dictionary.cast(pa.string())
-        return pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), words)
-    column = decoded(column)
-    if kinds.is_null(column.type):
-        return column.cast(TARGETS[field.kind])
-    convert = CONVERSIONS.get((field.kind, _source(column.type)))
-    if convert is None:
-        raise _wrong_type(column, field, reading)
-    return convert(column, field, reading)
-
-
-def as_text(column: pa.Array, field: Field, reading: Reading) -> tuple[pa.Array, str]:
-    """Return a column of any simple type as text, and what it was; gaps alone are `nothing`."""
-    column = decoded(column)
-    source = "nothing" if column.null_count == len(column) else _source(column.type)
-    if source == "other":
-        raise _wrong_type(column, field, reading)
-    if source == "text" and reading.untyped:
-        source = "written"
-    if source == "uuid":
-        return _text_from_uuid(column, field, reading), source
-    return column.cast(pa.string()), source
-
-
-def from_text(column: "pd.Series", sources: set[str]) -> "pd.Series":
-    """Return a column that was kept as text in the type that it had.
-
-    What was `written` as text for lack of types is whole numbers if all of it looks like that.
-    """
-    if sources <= {"nothing", "written"} and column.dropna().str.fullmatch(WHOLE).all():
-        sources = {"integer"} if column.notna().any() else sources
-    if sources <= {"nothing", "boolean"} and "boolean" in sources:
-        return plain(column.map({"true": True, "false": False}).astype("boolean"))
-    if sources <= {"nothing", "integer"} and "integer" in sources:
-        # Through Python's integers: pandas would go through floats, which lose digits.
-        whole = [None if pd.isna(text) else int(text) for text in column]
-        return plain(pd.Series(whole, column.index, "Int64", name=column.name))
-    if sources <= {"nothing", "integer", "number", "decimal"} and sources != {"nothing"}:
-        return column.astype("float64")
-    return column
-
-
-def decoded(column: pa.Array) -> pa.Array:
-    """Return a column by its values where it names them by a dictionary."""
+def decode(column: pa.Array) -> pa.Array:
+    """Return a column without dictionary encoding."""
     return column.dictionary_decode() if kinds.is_dictionary(column.type) else column
 
 
-def _wrong_type(column: pa.Array, field: Field, reading: Reading) -> WindowError:
-    wanted = "text or a number" if field.kind == NATURAL else field.kind
-    return WindowError(
-        f"Column {shown(field.name)} of {reading.place} holds {_named(column.type)}, which "
-        f"cannot be read as {wanted}. Store it as {wanted}, or leave it out.",
-        code=Code.BAD_TYPE,
-    )
-
-
-def _named(kind: pa.DataType) -> str:
-    return "whole numbers" if kinds.is_integer(kind) else f"values of type {kind}"
-
-
-def _source(kind: pa.DataType) -> str:
+def _source_kind(kind: pa.DataType) -> str:
     tests: dict[str, Callable[[pa.DataType], bool]] = {
         "integer": kinds.is_integer,
         "number": kinds.is_floating,
@@ -226,110 +156,177 @@ def _source(kind: pa.DataType) -> str:
     return next((name for name, test in tests.items() if test(kind)), "other")
 
 
-def _float_from_number(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    numbers = column.cast(pa.float64())
-    if numbers.null_count == 0 and np.isfinite(numbers.to_numpy()).all():
-        return numbers
-    infinite = pc.is_inf(numbers)
-    if pc.any(infinite).as_py():
-        raise reading.refuse(
-            field,
-            column.filter(pc.fill_null(infinite, False)),
-            "finite numbers",
-            "Most models refuse infinite ones; correct the source, or store a gap instead.",
+@dataclass(frozen=True, slots=True)
+class Converter:
+    """Converts a column of the source to the type it is wanted in, without changing any value.
+
+    `source` is the file or table, for messages. `decimal` is the decimal sign of numbers in text.
+    `untyped` says that all values are text because the format has no types.
+    """
+
+    target: SourceColumn
+    source: str
+    decimal: str = "."
+    untyped: bool = False
+
+    def convert(self, column: pa.Array) -> pa.Array:
+        """Return a column in its target type. Dictionary-encoded text stays encoded."""
+        is_encoded = kinds.is_dictionary(column.type)
+        if self.target.kind == "text" and is_encoded and family(column.type) == "text":
+            texts = column.dictionary.cast(pa.string())
+            return pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), texts)
+        column = decode(column)
+        if kinds.is_null(column.type):
+            return column.cast(TARGETS[self.target.kind])
+        conversion = CONVERSIONS.get((self.target.kind, _source_kind(column.type)))
+        if conversion is None:
+            raise self._wrong_type(column)
+        return conversion(self, column)
+
+    def to_text(self, column: pa.Array) -> tuple[pa.Array, str]:
+        """Return a column as text, and the kind that it had; without any value, `nothing`."""
+        column = decode(column)
+        kind = "nothing" if column.null_count == len(column) else _source_kind(column.type)
+        if kind == "other":
+            raise self._wrong_type(column)
+        if kind == "text" and self.untyped:
+            kind = "written"
+        if kind == "uuid":
+            return self._text_from_uuid(column), kind
+        return column.cast(pa.string()), kind
+
+    def _wrong_type(self, column: pa.Array) -> WindowError:
+        wanted = "text or a number" if self.target.kind == NATURAL else self.target.kind
+        is_whole = kinds.is_integer(column.type)
+        values = "whole numbers" if is_whole else f"values of type {column.type}"
+        return WindowError(
+            f"Column {shown(self.target.name)} of {self.source} holds {values}, which cannot be "
+            f"read as {wanted}. Store it as {wanted}, or leave it out.",
+            code=Code.BAD_TYPE,
         )
-    return pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
 
-
-def _float_from_integer(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    try:
-        return column.cast(pa.float64())
-    except pa.ArrowInvalid as error:
-        beyond = pc.greater(column, pa.scalar(EXACT, column.type))
-        if kinds.is_signed_integer(column.type):
-            beyond = pc.or_(beyond, pc.less(column, -EXACT))
-        raise reading.refuse(
-            field,
-            column.filter(pc.fill_null(beyond, False)),
-            "numbers that a float keeps exactly",
-            "Store them as text if they are identifiers, and train the model on text.",
-        ) from error
-
-
-def _integer_from_integer(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    try:
-        return column.cast(pa.int64())
-    except pa.ArrowInvalid as error:
-        beyond = pc.greater(column, pa.scalar(2**63 - 1, pa.uint64()))
-        raise _too_large(column.filter(pc.fill_null(beyond, False)), field, reading) from error
-
-
-def _too_large(bad: pa.Array, field: Field, reading: Reading) -> WindowError:
-    return reading.refuse(
-        field, bad, "whole numbers below 2**63", "Store them as text if they are identifiers."
-    )
-
-
-def _integer_from_number(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    numbers = _float_from_number(column, field, reading)
-    not_whole = pc.or_(
-        pc.not_equal(pc.floor(numbers), numbers), pc.greater(pc.abs(numbers), float(EXACT))
-    )
-    if pc.any(not_whole).as_py():
-        raise reading.refuse(
-            field,
-            numbers.filter(pc.fill_null(not_whole, False)),
-            "exact whole numbers",
-            "Check the unit of the source, or train the model on floats.",
+    def _bad_values(self, bad: pa.Array, expected: str, fix: str) -> WindowError:
+        return WindowError(
+            f"Column {shown(self.target.name)} of {self.source} should hold {expected}, but "
+            f"{counted(len(bad), 'value')} cannot be read as such, like "
+            f"{listed(bad[:3].to_pylist())}. {fix}",
+            code=Code.BAD_VALUES,
         )
-    return numbers.cast(pa.int64())
 
+    def _float_from_number(self, column: pa.Array) -> pa.Array:
+        numbers = column.cast(pa.float64())
+        if numbers.null_count == 0 and np.isfinite(numbers.to_numpy()).all():
+            return numbers
+        infinite = pc.is_inf(numbers)
+        if pc.any(infinite).as_py():
+            raise self._bad_values(
+                column.filter(pc.fill_null(infinite, False)),
+                "finite numbers",
+                "Most models refuse infinite ones; correct the source, or store a gap instead.",
+            )
+        return pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
 
-def _from_decimal(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    if field.kind != "integer":
-        return column.cast(pa.float64())
-    try:
-        return column.cast(pa.int64())
-    except pa.ArrowInvalid:
-        return _integer_from_number(column.cast(pa.float64()), field, reading)
+    def _float_from_integer(self, column: pa.Array) -> pa.Array:
+        try:
+            return column.cast(pa.float64())
+        except pa.ArrowInvalid as error:
+            beyond = pc.greater(column, pa.scalar(EXACT, column.type))
+            if kinds.is_signed_integer(column.type):
+                beyond = pc.or_(beyond, pc.less(column, -EXACT))
+            raise self._bad_values(
+                column.filter(pc.fill_null(beyond, False)),
+                "numbers that a float keeps exactly",
+                "Store them as text if they are identifiers, and train the model on text.",
+            ) from error
 
+    def _integer_from_integer(self, column: pa.Array) -> pa.Array:
+        try:
+            return column.cast(pa.int64())
+        except pa.ArrowInvalid as error:
+            beyond = pc.greater(column, pa.scalar(2**63 - 1, pa.uint64()))
+            raise self._bad_values(column.filter(pc.fill_null(beyond, False)), *INT64) from error
 
-def _float_from_text(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    texts = column.cast(pa.string())
-    if reading.decimal == ",":
-        dotted = pc.match_substring(texts, ".")
-        plain = pc.replace_substring(texts, ",", ".")
-        # A point is then no decimal sign: 1.234 would silently become a thousandth of it.
-        texts = pc.if_else(dotted, texts.cast(pa.string()), plain)
-        if pc.any(dotted).as_py():
-            raise _no_numbers(column.filter(pc.fill_null(dotted, False)), field, reading)
-    try:
-        return _float_from_number(texts.cast(pa.float64()), field, reading)
-    except pa.ArrowInvalid as error:
-        raise _no_numbers(_failing(texts, pa.float64()), field, reading) from error
+    def _integer_from_number(self, column: pa.Array) -> pa.Array:
+        numbers = self._float_from_number(column)
+        not_whole = pc.or_(
+            pc.not_equal(pc.floor(numbers), numbers), pc.greater(pc.abs(numbers), float(EXACT))
+        )
+        if pc.any(not_whole).as_py():
+            raise self._bad_values(
+                numbers.filter(pc.fill_null(not_whole, False)),
+                "exact whole numbers",
+                "Check the unit of the source, or train the model on floats.",
+            )
+        return numbers.cast(pa.int64())
 
+    def _from_decimal(self, column: pa.Array) -> pa.Array:
+        if self.target.kind != "integer":
+            return column.cast(pa.float64())
+        try:
+            return column.cast(pa.int64())
+        except pa.ArrowInvalid:
+            return self._integer_from_number(column.cast(pa.float64()))
 
-def _integer_from_text(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    if pc.all(pc.match_substring_regex(column, r"^[+-]?\d+$")).as_py() is False:
-        return _integer_from_number(_float_from_text(column, field, reading), field, reading)
-    digits = pc.replace_substring_regex(column, r"^\+", "")
-    try:
-        return digits.cast(pa.int64())
-    except pa.ArrowInvalid as error:
-        raise _too_large(_failing(digits, pa.int64()), field, reading) from error
+    def _float_from_text(self, column: pa.Array) -> pa.Array:
+        texts = column.cast(pa.string())
+        if self.decimal == ",":
+            dotted = pc.match_substring(texts, ".")
+            # Then a point is not a decimal sign: 1.234 would silently become a thousandth of it.
+            if pc.any(dotted).as_py():
+                raise self._bad_values(column.filter(pc.fill_null(dotted, False)), *NUMBERS)
+            texts = pc.replace_substring(texts, ",", ".")
+        try:
+            return self._float_from_number(texts.cast(pa.float64()))
+        except pa.ArrowInvalid as error:
+            raise self._bad_values(_failing(texts, pa.float64()), *NUMBERS) from error
 
+    def _integer_from_text(self, column: pa.Array) -> pa.Array:
+        if pc.all(pc.match_substring_regex(column, r"^[+-]?\d+$")).as_py() is False:
+            return self._integer_from_number(self._float_from_text(column))
+        digits = pc.replace_substring_regex(column, r"^\+", "")
+        try:
+            return digits.cast(pa.int64())
+        except pa.ArrowInvalid as error:
+            raise self._bad_values(_failing(digits, pa.int64()), *INT64) from error
 
-def _no_numbers(bad: pa.Array, field: Field, reading: Reading) -> WindowError:
-    return reading.refuse(
-        field,
-        bad,
-        "numbers",
-        "If they mean missing, list them in `csv.null_values:`; a decimal comma is "
-        "`csv.decimal:`; otherwise correct the source.",
-    )
+    def _cast(self, column: pa.Array) -> pa.Array:
+        return column.cast(TARGETS[self.target.kind])
+
+    def _boolean_from_number(self, column: pa.Array) -> pa.Array:
+        numbers = column.cast(pa.float64())
+        other = pc.and_(pc.not_equal(numbers, 0.0), pc.not_equal(numbers, 1.0))
+        if pc.any(other).as_py():
+            raise self._bad_values(column.filter(pc.fill_null(other, False)), *BOOLEANS)
+        return numbers.cast(pa.bool_())
+
+    def _boolean_from_text(self, column: pa.Array) -> pa.Array:
+        index = pc.index_in(pc.utf8_lower(column.cast(pa.string())), pa.array([*TRUTHS]))
+        other = pc.and_(pc.is_null(index), pc.is_valid(column))
+        if pc.any(other).as_py():
+            raise self._bad_values(column.filter(other), *BOOLEANS)
+        return pa.array([*TRUTHS.values()]).take(index)
+
+    def _text_from_uuid(self, column: pa.Array) -> pa.Array:
+        return pa.array([None if value is None else str(value) for value in column.to_pylist()])
+
+    def _datetime_from_time(self, column: pa.Array) -> pa.Array:
+        if kinds.is_timestamp(column.type) and column.type.tz:
+            column = column.cast(pa.timestamp(column.type.unit, "UTC"))
+        return column.cast(TARGETS["datetime"], safe=False)
+
+    def _datetime_from_text(self, column: pa.Array) -> pa.Array:
+        try:
+            times = pa.array(pd.to_datetime(column.to_pandas(), utc=True, format="ISO8601"))
+        except ValueError as error:
+            raise self._bad_values(
+                column.drop_null(), "dates", "Write them like 2026-01-05T13:00:00."
+            ) from error
+        return times.cast(TARGETS["datetime"], safe=False)
 
 
 def _failing(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the texts that cannot be cast to a type."""
+
     def fails(text: str) -> bool:
         try:
             pa.scalar(text).cast(kind)
@@ -340,101 +337,76 @@ def _failing(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.array([text for text in texts.drop_null().to_pylist() if fails(text)], pa.string())
 
 
-def _boolean_from_number(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    numbers = column.cast(pa.float64())
-    other = pc.and_(pc.not_equal(numbers, 0.0), pc.not_equal(numbers, 1.0))
-    if pc.any(other).as_py():
-        raise _no_truths(column.filter(pc.fill_null(other, False)), field, reading)
-    return numbers.cast(pa.bool_())
-
-
-def _boolean_from_text(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    place = pc.index_in(pc.utf8_lower(column.cast(pa.string())), pa.array([*TRUTHS]))
-    other = pc.and_(pc.is_null(place), pc.is_valid(column))
-    if pc.any(other).as_py():
-        raise _no_truths(column.filter(other), field, reading)
-    return pa.array([*TRUTHS.values()]).take(place)
-
-
-def _no_truths(bad: pa.Array, field: Field, reading: Reading) -> WindowError:
-    return reading.refuse(
-        field,
-        bad,
-        "true or false",
-        "Write true, false, 1 or 0, or correct the source.",
-    )
-
-
-def _text_from_text(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    return column.cast(pa.string())
-
-
-def _integer_from_boolean(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    return column.cast(TARGETS["integer"]).cast(TARGETS[field.kind])
-
-
-def _boolean(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    return column
-
-
-def _text_from_uuid(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    return pa.array([None if value is None else str(value) for value in column.to_pylist()])
-
-
-def _datetime(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    if kinds.is_timestamp(column.type) and column.type.tz:
-        column = column.cast(pa.timestamp(column.type.unit, "UTC"))
-    return column.cast(TARGETS["datetime"], safe=False)
-
-
-def _datetime_from_text(column: pa.Array, field: Field, reading: Reading) -> pa.Array:
-    try:
-        return pa.array(pd.to_datetime(column.to_pandas(), utc=True, format="ISO8601")).cast(
-            TARGETS["datetime"], safe=False
-        )
-    except ValueError as error:
-        raise reading.refuse(
-            field, column.drop_null(), "dates", "Write them like 2026-01-05T13:00:00."
-        ) from error
-
-
-Conversion = Callable[[pa.Array, Field, Reading], pa.Array]
-CONVERSIONS: dict[tuple[str, str], Conversion] = {
-    ("float", "number"): _float_from_number,
-    ("float", "integer"): _float_from_integer,
-    ("float", "decimal"): _from_decimal,
-    ("float", "text"): _float_from_text,
-    ("float", "boolean"): _integer_from_boolean,
-    ("integer", "number"): _integer_from_number,
-    ("integer", "integer"): _integer_from_integer,
-    ("integer", "decimal"): _from_decimal,
-    ("integer", "text"): _integer_from_text,
-    ("integer", "boolean"): _integer_from_boolean,
-    ("boolean", "boolean"): _boolean,
-    ("boolean", "integer"): _boolean_from_number,
-    ("boolean", "number"): _boolean_from_number,
-    ("boolean", "text"): _boolean_from_text,
-    ("text", "text"): _text_from_text,
-    ("text", "uuid"): _text_from_uuid,
-    ("datetime", "time"): _datetime,
-    ("datetime", "text"): _datetime_from_text,
+CONVERSIONS: dict[tuple[str, str], Callable[[Converter, pa.Array], pa.Array]] = {
+    ("float", "number"): Converter._float_from_number,
+    ("float", "integer"): Converter._float_from_integer,
+    ("float", "decimal"): Converter._from_decimal,
+    ("float", "text"): Converter._float_from_text,
+    ("float", "boolean"): Converter._cast,
+    ("integer", "number"): Converter._integer_from_number,
+    ("integer", "integer"): Converter._integer_from_integer,
+    ("integer", "decimal"): Converter._from_decimal,
+    ("integer", "text"): Converter._integer_from_text,
+    ("integer", "boolean"): Converter._cast,
+    ("boolean", "boolean"): Converter._cast,
+    ("boolean", "integer"): Converter._boolean_from_number,
+    ("boolean", "number"): Converter._boolean_from_number,
+    ("boolean", "text"): Converter._boolean_from_text,
+    ("text", "text"): Converter._cast,
+    ("text", "uuid"): Converter._text_from_uuid,
+    ("datetime", "time"): Converter._datetime_from_time,
+    ("datetime", "text"): Converter._datetime_from_text,
 }
 
 
-def plain(column: "pd.Series") -> "pd.Series":
-    """Return a column in the types that pandas reads from Parquet, which models are taught on."""
-    if isinstance(column.dtype, pd.Int64Dtype):
-        return _plain_integers(column)
-    if isinstance(column.dtype, pd.BooleanDtype):
-        gaps = column.isna()
-        return column.astype(object).mask(gaps, None) if gaps.any() else column.astype(bool)
+def from_text(column: "pd.Series", kinds_found: set[str]) -> "pd.Series":
+    """Return a column that was kept as text in the type that it had.
+
+    Text of an untyped format is read as whole numbers if all of it looks like that.
+    """
+    if kinds_found <= {"nothing", "written"} and column.dropna().str.fullmatch(WHOLE).all():
+        kinds_found = {"integer"} if column.notna().any() else kinds_found
+    if kinds_found <= {"nothing", "boolean"} and "boolean" in kinds_found:
+        return to_plain(column.map({"true": True, "false": False}).astype("boolean"))
+    if kinds_found <= {"nothing", "integer"} and "integer" in kinds_found:
+        # Through Python's integers: pandas would go through floats, which lose digits.
+        whole = [None if pd.isna(text) else int(text) for text in column]
+        return to_plain(pd.Series(whole, column.index, "Int64", name=column.name))
+    if kinds_found <= {"nothing", "integer", "number", "decimal"} and kinds_found != {"nothing"}:
+        return column.astype("float64")
     return column
 
 
-def _plain_integers(column: "pd.Series") -> "pd.Series":
+def infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return text as whole numbers, floats or booleans if all its values are such; else as it is.
+
+    `NA` and the like are gaps among numbers and booleans, and text among texts.
+    """
+    texts = pc.utf8_trim_whitespace(column)
+    texts = pc.if_else(pc.is_in(texts, NO_NUMBER), pa.scalar(None, pa.string()), texts)
+    if texts.null_count == len(texts):
+        return column if column.null_count < len(column) else column.cast(pa.float64())
+    if pc.all(pc.is_in(pc.utf8_lower(texts.drop_null()), pa.array(["true", "false"]))).as_py():
+        return texts.cast(pa.bool_())
+    is_whole = pc.all(pc.match_substring_regex(texts, r"^[+-]?\d+$")).as_py()
+    try:
+        if is_whole:
+            return pc.replace_substring_regex(texts, r"^\+", "").cast(pa.int64())
+        return texts.cast(pa.float64())
+    except pa.ArrowInvalid:  # Also identifiers of too many digits, which a float would change.
+        return column
+
+
+def to_plain(column: "pd.Series") -> "pd.Series":
+    """Return a column in the types that pandas reads from Parquet, and models are trained on."""
+    if isinstance(column.dtype, pd.BooleanDtype):
+        gaps = column.isna()
+        return column.astype(object).mask(gaps, None) if gaps.any() else column.astype(bool)
+    if not isinstance(column.dtype, pd.Int64Dtype):
+        return column
     if not column.hasnans:
         return column.astype("int64")
-    large = column[(column > EXACT) | (column < -EXACT)]  # the least one has no absolute value
+    large = column[(column > EXACT) | (column < -EXACT)]  # -2**63 has no absolute value.
     if len(large):
         raise WindowError(
             f"Column {shown(column.name)} has missing values and whole numbers that a float "

@@ -1,7 +1,4 @@
-"""CSV files read strictly: every value as the text that stands there, every row of full length.
-
-Knows bytes, encodings and pyarrow's CSV reader; knows nothing of windows and samples.
-"""
+"""CSV files, read strictly: every value as the text in the file, every row of full length."""
 
 import codecs
 import csv
@@ -9,27 +6,41 @@ import io
 import threading
 import weakref
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from rtscv_mlops.config.inputs import CsvSettings
-from rtscv_mlops.sources.files import BadFile, Budget, File, reaching
+from rtscv_mlops.config.inputs import CsvSettings, TableSettings
+from rtscv_mlops.sources.files import BadFile, File, reaching
+from rtscv_mlops.sources.stream import Batches, Budget, RowStream
+from rtscv_mlops.sources.times import Span
 
 GZIP = b"\x1f\x8b"
 GZIP_FORMAT = 16 + zlib.MAX_WBITS
 BLOCK = 1 << 20
 LINE_LIMIT = 4 << 20
-PATIENCE = 10
-"""Seconds that a thread of pyarrow gets to end after an error."""
+# Seconds that pyarrow's thread gets to give back what it holds of ours.
+THREAD_TIMEOUT = 60
+T = TypeVar("T")
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def csv_header(file: File, settings: CsvSettings) -> list[str]:
-    """Return the names in the first line."""
+def open_csv(file: File, settings: TableSettings, span: Span | None, budget: Budget) -> RowStream:
+    """Open a CSV file. All its columns are text, so the span cannot leave out rows yet."""
+    header = _read_header(file, settings.csv)
+
+    def read(columns: Sequence[str]) -> Batches:
+        return _read_batches(file, columns, settings.csv, budget)
+
+    hint = _describe_header(header, settings.csv)
+    return file.stream(header, [pa.string()] * len(header), read, hint=hint, untyped=True)
+
+
+def _read_header(file: File, settings: CsvSettings) -> list[str]:
     if file.size == 0:
         raise BadFile(f"{file.path} has 0 bytes. Write it again, or remove it.")
     with _Text(file, settings, Budget()) as stream:
@@ -38,11 +49,13 @@ def csv_header(file: File, settings: CsvSettings) -> list[str]:
         try:
             return next((line for line in lines if line), [])
         except csv.Error as error:
-            raise BadFile(f"The first line of {file.path} is no CSV header: {error}.") from error
+            raise BadFile(
+                f"The first line of {file.path} is not a valid CSV header: {error}."
+            ) from error
 
 
-def header_hint(header: Sequence[str], settings: CsvSettings) -> str:
-    """Say what the first line looks like, for a file in which columns are missing."""
+def _describe_header(header: Sequence[str], settings: CsvSettings) -> str:
+    """Return what the first line looks like, for the message about missing columns."""
     line = settings.delimiter.join(header)[:120]
     others = [sign for sign in ",;\t|" if sign != settings.delimiter and sign in line]
     if len(header) == 1 and others:
@@ -53,94 +66,120 @@ def header_hint(header: Sequence[str], settings: CsvSettings) -> str:
     return f" Its first line reads {line!r}; if that is data, the file has no header: write one."
 
 
-def csv_batches(
-    file: File, names: Sequence[str], settings: CsvSettings, budget: Budget
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows as text; what stands for missing becomes missing."""
-    broken: list[Any] = []
+def _read_batches(
+    file: File, columns: Sequence[str], settings: CsvSettings, budget: Budget
+) -> Batches:
+    """Yield the rows as text. The null values of the settings become missing.
 
-    def note(row: Any) -> str:
-        broken.append(row)
-        return "error"
-
-    with _lent(_Text(file, settings, budget)) as stream:
+    Close the iterator if you do not read it to its end: pyarrow reads ahead until then.
+    """
+    invalid_rows: list[Any] = []
+    last: pa.RecordBatch | None = None
+    with _Text(file, settings, budget) as text, _lending() as loans:
         try:
-            yield from pacsv.open_csv(
-                stream.pop(),
+            for batch in pacsv.open_csv(
+                loans.lend(_Loan(text, loans)),
                 read_options=pacsv.ReadOptions(use_threads=False, block_size=LINE_LIMIT),
                 parse_options=pacsv.ParseOptions(
                     delimiter=settings.delimiter,
                     newlines_in_values=True,
-                    invalid_row_handler=note,
+                    invalid_row_handler=loans.lend(_note_rows(invalid_rows)),
                 ),
                 convert_options=pacsv.ConvertOptions(
-                    column_types={name: pa.string() for name in names},
-                    include_columns=list(names),
+                    column_types={name: pa.string() for name in columns},
+                    include_columns=list(columns),
                     null_values=list(settings.null_values),
                     strings_can_be_null=True,
                 ),
-            )
+            ):
+                # A text that fails ends within a row, so the last batch waits for its end.
+                if last is not None:
+                    yield last
+                last = batch
         except pa.ArrowInvalid as error:
-            raise _broken(file, broken, error) from error
+            text.check()
+            if not invalid_rows:
+                reason = str(error).splitlines()[0][:200]
+                raise BadFile(f"{file.path} is not valid CSV: {reason}.") from error
+            row = invalid_rows[0]
+            raise BadFile(
+                f"Row {row.number} of {file.path} has {row.actual_columns} fields where the header "
+                f"has {row.expected_columns}: {row.text[:80]!r}. Quote fields that hold the "
+                "delimiter, and close every quote."
+            ) from error
+        finally:
+            text.close()
+        text.check()
+        if last is not None:
+            yield last
+
+
+def _note_rows(invalid_rows: list[Any]) -> Callable[[Any], str]:
+    def note(row: Any) -> str:
+        invalid_rows.append(row)
+        return "error"
+
+    return note
+
+
+class _Loans:
+    """Objects of ours that pyarrow's threads hold.
+
+    pyarrow reads ahead in a thread of its own and releases our objects there, under Python's lock.
+    A thread that asks for this lock while Python exits aborts the process, so the lender waits.
+    The queue's `put` runs in C, so the lock is not passed on between notice and release.
+    """
+
+    def __init__(self) -> None:
+        self._returned: SimpleQueue[Any] = SimpleQueue()
+        self._lent: list[Any] = []
+
+    def lend(self, thing: T) -> T:
+        """Return an object that must be given back."""
+        self._lent.append(weakref.ref(thing, self._returned.put))
+        return thing
+
+    def wait(self) -> None:
+        """Wait until pyarrow holds no object of ours."""
+        for _ in self._lent:
+            self._returned.get(timeout=THREAD_TIMEOUT)
+
+
+@contextmanager
+def _lending() -> Iterator[_Loans]:
+    loans = _Loans()
+    try:
+        yield loans
+    finally:
+        with suppress(Empty):
+            loans.wait()
 
 
 class _Loan:
-    """What pyarrow holds of a text: it is gone when pyarrow's thread has ended."""
+    """The stream that pyarrow holds."""
 
-    def __init__(self, text: "_Text") -> None:
+    def __init__(self, text: "_Text", loans: _Loans) -> None:
         self._text = text
+        # Not a method: an error keeps the frames it passed, and a method's frame keeps its object.
+        self.read = lambda size: loans.lend(text.take(size))
 
     @property
     def closed(self) -> bool:
         return self._text.closed
 
-    def read(self, size: int = -1) -> bytes | None:
-        """Return some bytes."""
-        return self._text.read(size)
-
     def close(self) -> None:
-        """Leave the text to who lent it."""
-
-
-@contextmanager
-def _lent(text: "_Text") -> Iterator[list[Any]]:
-    """Lend a text to pyarrow, in a list to be taken from; wait until it was given back.
-
-    pyarrow reads ahead in a thread of its own, which goes on for a while after an error: while it
-    does, the end of this process would abort or hang.
-    """
-    given_back = threading.Event()
-    loan = [_Loan(text)]
-    weakref.finalize(loan[0], given_back.set)
-    try:
-        with text:
-            yield loan
-    finally:
-        loan.clear()
-        if not text.failed:  # An error of the text itself has ended the thread, and holds the loan.
-            given_back.wait(PATIENCE)
-
-
-def _broken(file: File, rows: list[Any], error: Exception) -> BadFile:
-    if not rows:
-        return BadFile(f"{file.path} is no valid CSV: {str(error).splitlines()[0][:200]}.")
-    row = rows[0]
-    return BadFile(
-        f"Row {row.number} of {file.path} has {row.actual_columns} fields where the header has "
-        f"{row.expected_columns}: {row.text[:80]!r}. Quote fields that hold the delimiter, and "
-        "close every quote."
-    )
+        """Do nothing: the lender closes the text."""
 
 
 class _Text(io.RawIOBase):
-    """A file's text as UTF-8, checked on the way: encoding, NUL bytes, quotes, size.
+    """A file's text as UTF-8, checked while it streams: encoding, NUL bytes, quotes, size.
 
-    It may be read by one thread and closed by another: once closed, it is at its end.
+    One thread may read it while another closes it. Once closed, it is at its end.
     """
 
     def __init__(self, file: File, settings: CsvSettings, budget: Budget) -> None:
         self._lock = threading.Lock()
-        self.failed = False
+        self._error: BaseException | None = None
         self._file, self._encoding, self._budget = file, settings.encoding, budget
         name = codecs.lookup(settings.encoding).name
         self._decoder = codecs.getincrementaldecoder("utf-8-sig" if name == "utf-8" else name)()
@@ -164,25 +203,42 @@ class _Text(io.RawIOBase):
         with self._lock:
             if self.closed:
                 return 0
-            self.failed = True
-            size = self._fill(target)
-            self.failed = False
+            while not self._ready and not self._ended:
+                self._ready = self._next()
+            view = memoryview(target).cast("B")
+            size = min(len(view), len(self._ready))
+            view[:size], self._ready = self._ready[:size], self._ready[size:]
             return size
 
-    def _fill(self, target: Any) -> int:
-        view = memoryview(target).cast("B")
-        while not self._ready and not self._ended:
-            self._ready = self._next()
-        size = min(len(view), len(self._ready))
-        view[:size], self._ready = self._ready[:size], self._ready[size:]
-        return size
+    def take(self, size: int) -> memoryview:
+        """Return some bytes; on an error return none, as at the end, and keep the error.
+
+        pyarrow would hold an error in its thread, beyond our reach.
+        """
+        try:
+            return memoryview(self.read(size) or b"")
+        except BaseException as error:
+            self._error = error
+            return memoryview(b"")
+
+    def check(self) -> None:
+        """Raise the error that ended the text, if there was one."""
+        if self._error is not None:
+            raise self._error
 
     def _next(self) -> bytes:
         data = self._data()
         self._budget.spend(len(data))
         text = self._decoded(data)
         self._read += len(data)
-        self._check(text)
+        if "\0" in text:
+            raise BadFile(
+                f"{self._file.path} has NUL bytes, so it is not text in {self._encoding}. Set "
+                "`csv.encoding:` if it is UTF-16; otherwise write it again."
+            )
+        self._quotes += text.count('"')
+        if self._ended and self._quotes % 2:
+            raise BadFile(f"{self._file.path} has a quote that is never closed, so rows are lost.")
         return text.encode()
 
     def _data(self) -> bytes:
@@ -197,14 +253,14 @@ class _Text(io.RawIOBase):
 
     def _unzipped(self, block: bytes) -> bytes:
         try:
-            # In pieces, so that the cap on bytes is met before the memory is full.
+            # In pieces, so that the budget is exceeded before the memory is full.
             data: bytes = self._unzip.decompress(block, 4 * BLOCK)
         except zlib.error as error:
             raise BadFile(f"{self._file.path} is damaged gzip: {error}. Write it again.") from error
         if self._unzip.unused_data:
             raise BadFile(
-                f"{self._file.path} holds several gzip members, or bytes after the end. Pack each "
-                "file by itself."
+                f"{self._file.path} has several gzip members, or bytes after the end. Compress "
+                "each file by itself."
             )
         if not block and not data and not self._unzip.eof:
             raise BadFile(f"{self._file.path} is cut short: its gzip end is missing.")
@@ -221,13 +277,3 @@ class _Text(io.RawIOBase):
                 f"{self._file.path} is not {self._encoding}: byte {offset} cannot be "
                 f"read.{looks} Set `csv.encoding:`, such as latin-1 or utf-16."
             ) from error
-
-    def _check(self, text: str) -> None:
-        if "\0" in text:
-            raise BadFile(
-                f"{self._file.path} holds NUL bytes, so it is no text in {self._encoding}. Set "
-                "`csv.encoding:` if it is UTF-16; otherwise write it again."
-            )
-        self._quotes += text.count('"')
-        if self._ended and self._quotes % 2:
-            raise BadFile(f"{self._file.path} has a quote that is never closed, so rows are lost.")

@@ -1,185 +1,224 @@
-"""The bytes that one source may unpack to, counted as they stream by.
-
-Knows a number; the sizes that files declare are not believed.
-"""
+"""Files on disks and in object stores: which ones a path names, and whether they can be read."""
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import fsspec
+import pyarrow as pa
 from fsspec.core import split_protocol
 from fsspec.implementations.local import LocalFileSystem
 
 from rtscv_mlops.config.inputs import TableSettings, resolve_options
 from rtscv_mlops.errors import Code, ConfigError, NotAssessed, RtscvError, ServiceError, WindowError
-from rtscv_mlops.text import count, listed
+from rtscv_mlops.sources.stream import Batches, Budget, RowStream
+from rtscv_mlops.sources.times import Span
+from rtscv_mlops.text import counted, listed
 
-
-@dataclass(slots=True)
-class Budget:
-    """Bytes spent so far, of those allowed."""
-
-    allowed: int | None = None
-    spent: int = 0
-
-    def spend(self, size: int) -> None:
-        """Count bytes; one too many is an error."""
-        self.spent += size
-        if self.allowed is not None and self.spent > self.allowed:
-            raise WindowError(
-                f"The rows unpack to more than {self.allowed:,} bytes. If that is right, raise "
-                "`max_bytes:`; otherwise look for a damaged or hostile file.",
-                code=Code.SIZE_CAP,
-            )
-
-
-# A fixed list: an address of another kind could reach into the network behind the monitor.
+# A fixed list: other fsspec protocols could reach into the network behind the monitor.
 SCHEMES = {"file", "local", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"}
-MAGIC = "*?["
-SUFFIXES = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".csv": "csv",
-    ".csv.gz": "csv",
-    ".tsv": "csv",
-    ".tsv.gz": "csv",
-}
+WILDCARDS = "*?["
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".rar", ".bz2", ".xz")
 BLOCK = 1 << 20
 END = 1 << 16
 
 
 class BadFile(WindowError):
-    """A file that cannot be read at all; `on_bad_file: skip` goes on without it."""
+    """A file that cannot be read at all. `on_bad_file: skip` continues without it."""
 
     code = Code.BAD_FILE
 
 
+@contextmanager
+def reaching(name: str) -> Iterator[None]:
+    """Translate the errors of a filesystem. Messages never show its options, which hold secrets."""
+    try:
+        yield
+    except RtscvError:
+        raise
+    except FileNotFoundError as error:
+        raise NotAssessed(Code.NO_INPUT, f"There is nothing at {name}.") from error
+    except PermissionError as error:
+        raise WindowError(
+            f"Reading {name} is not allowed. Give the monitor's user or role read access.",
+            code=Code.NO_ACCESS,
+        ) from error
+    except Exception as error:  # The errors of object stores have no common base class.
+        raise ServiceError(
+            f"Reading {name} failed with {type(error).__name__}. Check the address and the "
+            "network; trying again may help."
+        ) from error
+
+
+class Format(NamedTuple):
+    """A file format: its name in `format:`, its title in messages, its suffixes, its opener."""
+
+    name: str
+    title: str
+    suffixes: tuple[str, ...]
+    open: Callable[["File", TableSettings, Span | None, Budget], RowStream]
+
+
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that was found, as it was then; `below` is its path in the folder looked through."""
+    """A file, with the size and version that it had when it was listed."""
 
     filesystem: Any
     path: str
-    below: str
-    format: str
+    relative_path: str
+    format: Format
     size: int
-    mark: str
-    partitions: Mapping[str, str | None]
+    version: str
 
     @property
     def name(self) -> str:
         """What messages call the file."""
         return f"the file {self.path}"
 
+    @property
+    def partitions(self) -> dict[str, str | None]:
+        """Columns in the names of folders, as Hive writes them: `date=2026-01-05`."""
+        folders = self.relative_path.split("/")[:-1]
+        pairs = [folder.split("=", 1) for folder in folders if "=" in folder]
+        return {
+            unquote(key): None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value)
+            for key, value in pairs
+        }
+
+    def open(self, settings: TableSettings, span: Span | None, budget: Budget) -> RowStream:
+        """Open the file by its format. A span may leave out rows outside it, but need not."""
+        return self.format.open(self, settings, span, budget)
+
+    def stream(
+        self,
+        columns: Sequence[str],
+        types: Sequence[pa.DataType],
+        read: Callable[[Sequence[str]], Batches],
+        **details: Any,
+    ) -> RowStream:
+        """Return the stream of an opener, with the columns of the folder names added."""
+        stored = dict(zip(columns, types, strict=True))
+        constants = {name: value for name, value in self.partitions.items() if name not in stored}
+        every_type = {**dict.fromkeys(self.partitions, pa.string()), **stored}
+        return RowStream(self.name, columns, every_type, read, constants, **details)
+
     def check_unchanged(self) -> None:
-        """Refuse rows of a file that was written to while it was read."""
+        """Raise an error if the file was written to since it was listed."""
         with reaching(self.name):
             self.filesystem.invalidate_cache()
-            now = self.filesystem.info(self.path)
-        if (now["size"], _mark(now)) != (self.size, self.mark):
+            info = self.filesystem.info(self.path)
+        if (info["size"], _version(info)) != (self.size, self.version):
             raise ServiceError(
-                f"{self.name.capitalize()} changed while it was read, so its rows are of two "
-                "states. Try again when it is no longer written to.",
+                f"{self.name.capitalize()} changed while it was read, so its rows may be "
+                "inconsistent. Try again when it is no longer written to.",
                 code=Code.FILE_CHANGED,
             )
 
+    def modified(self) -> datetime:
+        """Return when the file was last written to."""
+        with reaching(self.name):
+            time: datetime = self.filesystem.modified(self.path)
+        return time
+
+    def digest(self, last: int | None = None) -> str:
+        """Return a digest of the file's bytes, or of the last ones only."""
+        digest = hashlib.blake2b(digest_size=16)
+        with reaching(self.name), self.filesystem.open(self.path, "rb") as stream:
+            stream.seek(0 if last is None else max(0, self.size - last))
+            while block := stream.read(BLOCK):
+                digest.update(block)
+        return digest.hexdigest()
+
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The files that a path names, in a fixed order, and what was odd about them."""
+class FileListing:
+    """Files in a fixed order, and findings about others that were left out."""
 
     files: tuple[File, ...]
     findings: tuple[str, ...] = ()
 
 
-@contextmanager
-def reaching(place: str) -> Iterator[None]:
-    """Name the failures of a filesystem; secrets of its options are never shown."""
-    try:
-        yield
-    except RtscvError:
-        raise
-    except FileNotFoundError as error:
-        raise NotAssessed(Code.NO_INPUT, f"There is nothing at {place}.") from error
-    except PermissionError as error:
-        raise WindowError(
-            f"Reading {place} is not allowed. Give the monitor's user or role read access.",
-            code=Code.NO_ACCESS,
-        ) from error
-    except Exception as error:  # each object store has errors of its own, with no common root
-        raise ServiceError(
-            f"Reading {place} failed with {type(error).__name__}. Check the address and the "
-            "network; trying again may help."
-        ) from error
-
-
-def find_files(settings: TableSettings) -> Found:
-    """Return the files that `path:` names: one file, a glob, or all below a folder."""
+def find_files(settings: TableSettings, formats: Sequence[Format]) -> FileListing:
+    """Return the files that `path:` names: one file, a glob, or everything below a folder."""
     address = settings.path or ""
-    filesystem, path = _open(address, settings)
+    titles = [format_.title for format_ in formats]
+    filesystem, path = _open_filesystem(address, settings)
     with reaching(address):
-        root, entries = _entries(filesystem, path)
-    visible = {name: info for name, info in entries.items() if not _is_hidden(name, root)}
-    kinds = {name: _format(name, settings, alone=root == name) for name in visible}
-    strangers = ["/".join(_below(name, root)) for name, kind in kinds.items() if kind is None]
-    files = [
-        _file(filesystem, name, root, kind, info)
-        for name, info in sorted(visible.items())
-        if (kind := kinds[name]) is not None
-    ]
+        root, entries = _list_entries(filesystem, path)
+    files, ignored = [], []
+    for name, info in sorted(entries.items()):
+        parts = name.removeprefix(root).strip("/").split("/")
+        if name != root and any(part.startswith((".", "_")) for part in parts):
+            continue  # Spark and other writers leave such files next to the data.
+        relative_path = "/".join(parts) or name.rpartition("/")[2]
+        format_ = _choose_format(name, settings, formats, alone=name == root)
+        if format_ is None:
+            ignored.append(relative_path)
+            continue
+        files.append(File(filesystem, name, relative_path, format_, info["size"], _version(info)))
     if not files:
-        raise NotAssessed(Code.NO_INPUT, f"No Parquet or CSV file matches {address}.")
-    _check(files, root, address)
-    ignored = f"Ignored {count(len(strangers), 'file')}, neither Parquet nor CSV: "
-    return Found(tuple(files), (f"{ignored}{listed(strangers, 3)}.",) if strangers else ())
+        raise NotAssessed(Code.NO_INPUT, f"No {' or '.join(titles)} file matches {address}.")
+    mixed = [title for title in titles if title in {file.format.title for file in files}]
+    if len(mixed) > 1:
+        raise WindowError(
+            f"{address} has files of several formats: {' and '.join(mixed)}. Narrow the path to "
+            "one of them, such as with *.parquet."
+        )
+    if isinstance(filesystem, LocalFileSystem) and files[0].path != root:
+        _check_links(files, Path(root).resolve())
+    finding = (
+        f"Ignored {counted(len(ignored), 'file')}, neither {' nor '.join(titles)}: "
+        f"{listed(ignored, 3)}."
+    )
+    return FileListing(tuple(files), (finding,) if ignored else ())
 
 
-def without_repeats(files: Iterable[File]) -> Found:
-    """Leave out files that hold the same bytes as another.
+def drop_copies(files: Iterable[File]) -> FileListing:
+    """Leave out files with the same bytes as another.
 
-    Only files of one size are compared, and most of those differ at the end already, where Parquet
-    has its statistics.
+    Only files of the same size are compared. Most of them already differ near the end, where
+    Parquet has its statistics.
     """
     kept: list[File] = []
-    repeats: list[File] = []
-    for alike in _grouped(files, lambda file: (file.size, *file.partitions.items())):
-        for same_end in _grouped(alike, partial(_content, last=END)):
-            for same in _grouped(same_end, _content):
-                kept.append(same[0])
-                repeats += same[1:]
+    copies: list[File] = []
+    for same_size in _group(files, lambda file: (file.size, *file.partitions.items())):
+        for same_end in _group(same_size, partial(File.digest, last=END)):
+            for same_bytes in _group(same_end, File.digest):
+                kept.append(same_bytes[0])
+                copies += same_bytes[1:]
     finding = (
-        f"Left out {count(len(repeats), 'file')}, the same byte for byte as another: "
-        f"{listed([file.below for file in repeats], 3)}."
+        f"Left out {counted(len(copies), 'file')}, the same byte for byte as another: "
+        f"{listed([file.relative_path for file in copies], 3)}."
     )
-    return Found(tuple(sorted(kept, key=lambda file: file.path)), (finding,) if repeats else ())
+    return FileListing(
+        tuple(sorted(kept, key=lambda file: file.path)), (finding,) if copies else ()
+    )
 
 
-def _grouped(files: Iterable[File], mark: Callable[[File], object]) -> Iterable[list[File]]:
-    """Return the files by a mark; one file alone is not looked at."""
-    listed = list(files)
-    if len(listed) == 1:
-        return [listed]
+def _group(files: Iterable[File], key: Callable[[File], object]) -> Iterable[list[File]]:
+    """Group files by a key, which is not computed for a single file."""
+    members = list(files)
+    if len(members) == 1:
+        return [members]
     groups: dict[object, list[File]] = defaultdict(list)
-    for file in listed:
-        # Empty files are damaged, and not copies of each other.
-        groups[mark(file) if file.size else file.path].append(file)
+    for file in members:
+        # Empty files are damaged. They are not copies of each other.
+        groups[key(file) if file.size else file.path].append(file)
     return groups.values()
 
 
-def _open(address: str, settings: TableSettings) -> tuple[Any, str]:
+def _open_filesystem(address: str, settings: TableSettings) -> tuple[Any, str]:
     scheme = split_protocol(address)[0] or "file"
     if scheme not in SCHEMES or "::" in address:
         raise ConfigError(
-            f"`path:` {address} is of a kind that is not read. Use a local path, s3://, gs:// or "
+            f"`path:` {address} has an unsupported scheme. Use a local path, s3://, gs:// or "
             "abfs://."
         )
     options = resolve_options(settings.storage_options)
@@ -196,103 +235,59 @@ def _open(address: str, settings: TableSettings) -> tuple[Any, str]:
     return filesystem, path
 
 
-def _entries(filesystem: Any, path: str) -> tuple[str, dict[str, dict[str, Any]]]:
-    """Return the folder that was looked through, or the file itself, and the files found."""
+def _list_entries(filesystem: Any, path: str) -> tuple[str, dict[str, dict[str, Any]]]:
+    """Return the folder that was searched, or the file itself, and the entries found."""
     filesystem.invalidate_cache()
-    if any(sign in path for sign in MAGIC) and not filesystem.exists(path):
+    if any(sign in path for sign in WILDCARDS) and not filesystem.exists(path):
         entries = filesystem.glob(path, detail=True)
-        root = path[: min(path.find(sign) for sign in MAGIC if sign in path)].rpartition("/")[0]
+        root = path[: min(path.find(sign) for sign in WILDCARDS if sign in path)].rpartition("/")[0]
     elif filesystem.isdir(path):
         entries, root = filesystem.find(path, detail=True), path.rstrip("/")
     else:
         return path, {path: filesystem.info(path)}
-    return root, {name: info for name, info in entries.items() if _is_file(info)}
-
-
-def _is_file(info: Mapping[str, Any]) -> bool:
-    return info["type"] == "file" or bool(info.get("islink"))
-
-
-def _file(filesystem: Any, name: str, root: str, kind: str, info: Mapping[str, Any]) -> File:
-    below = "/".join(_below(name, root)) or name.rpartition("/")[2]
-    partitions = _partitions(name, root)
-    return File(filesystem, name, below, kind, info["size"], _mark(info), partitions)
-
-
-def _below(name: str, root: str) -> list[str]:
-    return name.removeprefix(root).strip("/").split("/")
-
-
-def _is_hidden(name: str, root: str) -> bool:
-    """Tell whether a file is one of those that writers leave beside data, as Spark does."""
-    return name != root and any(part.startswith((".", "_")) for part in _below(name, root))
-
-
-def _format(name: str, settings: TableSettings, alone: bool) -> str | None:
-    lowered = name.lower()
-    if lowered.endswith(ARCHIVES):
-        raise BadFile(
-            f"{name} is an archive or of a compression that is not read. Unpack it; single .csv.gz "
-            "files and Parquet's own compression are fine."
-        )
-    if settings.format != "auto":
-        return settings.format
-    kind = next((kind for end, kind in SUFFIXES.items() if lowered.endswith(end)), None)
-    if kind is None and alone:
-        raise ConfigError(f"The name {name} does not say its format. Set `format:` in the monitor.")
-    return kind
-
-
-def _partitions(name: str, root: str) -> dict[str, str | None]:
-    pairs = [part.split("=", 1) for part in _below(name, root)[:-1] if "=" in part]
-    return {
-        unquote(key): None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value)
-        for key, value in pairs
+    return root, {
+        name: info for name, info in entries.items() if info["type"] == "file" or info.get("islink")
     }
 
 
-def _mark(info: Mapping[str, Any]) -> str:
-    """Return what changes when a file is written to: a version tag or a time."""
+def _choose_format(
+    name: str, settings: TableSettings, formats: Sequence[Format], *, alone: bool
+) -> Format | None:
+    """Return the format that the settings or the file's name give, or None if it is unknown."""
+    lowered = name.lower()
+    if lowered.endswith(ARCHIVES):
+        raise BadFile(
+            f"{name} is an archive, or has a compression that is not supported. Unpack it. Single "
+            ".csv.gz files and Parquet's own compression are fine."
+        )
+    if settings.format != "auto":
+        return next(format_ for format_ in formats if format_.name == settings.format)
+    chosen = next((format_ for format_ in formats if lowered.endswith(format_.suffixes)), None)
+    if chosen is None and alone:
+        suffixes = ", ".join(suffix for format_ in formats for suffix in format_.suffixes)
+        raise ConfigError(
+            f"The name {name} does not say its format. End it with one of {suffixes}, or set "
+            "`format:` in the monitor."
+        )
+    return chosen
+
+
+def _version(info: Mapping[str, Any]) -> str:
+    """Return a version tag or a time, which changes when the file is written to."""
     for name in ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "mtime"):
         if info.get(name) is not None:
             return str(info[name])
     return ""
 
 
-def modified(file: File) -> datetime:
-    """Return when a file was last written to."""
-    with reaching(file.name):
-        moment: datetime = file.filesystem.modified(file.path)
-    return moment
-
-
-def _check(files: list[File], root: str, address: str) -> None:
-    formats = {file.format for file in files}
-    if len(formats) > 1:
-        raise WindowError(
-            f"{address} holds both Parquet and CSV files. Narrow the path to one of them, such as "
-            "with *.parquet."
-        )
-    if isinstance(files[0].filesystem, LocalFileSystem) and files[0].path != root:
-        _check_inside(files, Path(root).resolve())
-
-
-def _check_inside(files: list[File], root: Path) -> None:
-    """Refuse links that lead out of the folder: data must not choose what else is read."""
-    outside = [file.below for file in files if not Path(file.path).resolve().is_relative_to(root)]
+def _check_links(files: Sequence[File], root: Path) -> None:
+    """Refuse links that lead out of the folder: data must not decide what else is read."""
+    outside = [
+        file.relative_path for file in files if not Path(file.path).resolve().is_relative_to(root)
+    ]
     if outside:
         raise WindowError(
             f"Links below {root} lead out of it: {listed(outside, 3)}. Replace them by the files, "
-            "or name their own folder.",
+            "or set `path:` to the folder they lead to.",
             code=Code.OUTSIDE_ROOT,
         )
-
-
-def _content(file: File, last: int | None = None) -> str:
-    """Return a name for the bytes of a file, or for the last of them."""
-    digest = hashlib.blake2b(digest_size=16)
-    with reaching(file.name), file.filesystem.open(file.path, "rb") as stream:
-        stream.seek(0 if last is None else max(0, file.size - last))
-        while block := stream.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()

@@ -1,11 +1,9 @@
-"""Parquet files: what is wrong with a bad one, and rows in batches from a good one.
-
-Knows pyarrow's reader; knows nothing of windows and samples.
-"""
+"""Parquet files, read in batches of bounded memory. A bad file is refused with its reason."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,103 +12,111 @@ import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
+from rtscv_mlops.config.inputs import TableSettings
 from rtscv_mlops.errors import Code, ServiceError
 from rtscv_mlops.sources.columns import family
-from rtscv_mlops.sources.files import BadFile, File, modified, reaching
+from rtscv_mlops.sources.files import BadFile, File, reaching
+from rtscv_mlops.sources.stream import Batches, Budget, RowStream, Summary, batch_rows
+from rtscv_mlops.sources.times import Span
 
 MAGIC, ENCRYPTED = b"PAR1", b"PARE"
-# An upload that stopped is told from one that goes on by how long nothing was written.
+# A file without its end may still be uploading, unless nothing was written for this long.
 SETTLED = timedelta(minutes=10)
-# Values in one batch, over all columns: some 16 MB of numbers.
-BATCH_VALUES = 2_000_000
 
 
-def batch_rows(columns: int) -> int:
-    """Return how many rows of so many columns make a batch of moderate size."""
-    return max(1_024, min(32_768, BATCH_VALUES // max(1, columns)))
-
-
-def open_parquet(file: File) -> ds.Fragment:
-    """Return a file that can be read, or say what is wrong with it."""
-    _check_marks(file)
-    with decoding(file):
+def open_parquet(
+    file: File, settings: TableSettings, span: Span | None, budget: Budget
+) -> RowStream:
+    """Open a Parquet file. Row groups that are wholly outside the span are not read."""
+    _check_magic(file)
+    with _decoding(file):
         fragment = ds.ParquetFileFormat().make_fragment(file.path, _filesystem(file))
         fragment.ensure_complete_metadata()
-        _ = fragment.physical_schema.names  # which may be no text
-    return fragment
+        schema = fragment.physical_schema
+        names: list[str] = schema.names  # Raises an error if a name is not valid UTF-8.
+    condition = None
+    if span is not None and span.column in names:
+        condition = span.row_filter(schema.field(names.index(span.column)).type, file.name)
+        if condition is not None:
+            _check_statistics(file, span.column)
+
+    def read(columns: Sequence[str]) -> Batches:
+        return budget.meter(_read_batches(file, fragment, columns, condition))
+
+    return file.stream(names, schema.types, read, summarize=partial(_summarize, file, names))
 
 
-def parquet_batches(
-    file: File, fragment: ds.Fragment, names: Sequence[str], condition: Any
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of all groups in which some may meet a condition, in memory for one batch.
+def _read_batches(
+    file: File, fragment: ds.Fragment, columns: Sequence[str], condition: Any
+) -> Batches:
+    """Yield the rows of each row group that may meet the condition.
 
-    Not by the fragment's own batches: those are cut from whole row groups, and a group of a few
-    kilobytes may unpack to more than there is memory.
+    The fragment's own batches are slices of whole row groups, and a row group of a few kilobytes
+    may unpack to more than there is memory. `ParquetFile` decodes one batch at a time.
     """
-    with decoding(file):
+    with _decoding(file):
         groups = fragment if condition is None else fragment.subset(condition)
+        schema = fragment.physical_schema
         opened = pq.ParquetFile(
             file.path,
             filesystem=_filesystem(file),
             buffer_size=1 << 20,
             pre_buffer=False,
             page_checksum_verification=True,
-            read_dictionary=_texts(fragment.physical_schema, names),
+            read_dictionary=[name for name in columns if family(schema.field(name).type) == "text"],
         )
         with opened:
             for batch in opened.iter_batches(
-                batch_rows(len(names)),
+                batch_rows(len(columns)),
                 row_groups=[group.id for group in groups.row_groups],
-                columns=list(names),
+                columns=list(columns),
                 use_threads=False,
             ):
-                batch.validate(full=True)  # text may be none, and lengths may be negative
+                batch.validate(full=True)  # Text may be invalid UTF-8, and lengths negative.
                 yield batch
 
 
-def _texts(schema: pa.Schema, names: Sequence[str]) -> list[str]:
-    return [name for name in names if family(schema.field(name).type) == "text"]
+def _check_statistics(file: File, column: str) -> None:
+    """Read one value of a column from each row group before its statistics are used.
 
-
-def check_statistics(file: File, name: str) -> None:
-    """Read one value of a column from each row group, before anybody asks for its statistics.
-
-    At a damaged description of a column pyarrow's reader raises an error; its filters wait without
-    end, and its statistics end the process.
+    If the metadata of a column is damaged, pyarrow's reader raises an error. Its filters hang, and
+    its statistics crash the process.
     """
-    with decoding(file):
+    with _decoding(file):
         whole = pq.ParquetFile(file.path, filesystem=_filesystem(file))
         for group in range(whole.num_row_groups):
-            next(whole.iter_batches(1, [group], [name], use_threads=False), None)
+            next(whole.iter_batches(1, [group], [column], use_threads=False), None)
 
 
-def parquet_metadata(file: File) -> pq.FileMetaData:
-    """Return the footer: rows, types and the smallest and largest value of each column."""
-    with decoding(file):
-        return pq.read_metadata(file.path, filesystem=_filesystem(file))
+def _summarize(file: File, names: Sequence[str], column: str) -> Summary:
+    if column in names:
+        _check_statistics(file, column)
+    with _decoding(file):
+        footer = pq.read_metadata(file.path, filesystem=_filesystem(file))
+    paths = [footer.schema.column(index).path for index in range(footer.num_columns)]
+    bounds: list[Any] = []
+    for group in range(footer.num_row_groups if column in paths else 0):
+        statistics = footer.row_group(group).column(paths.index(column)).statistics
+        if statistics is not None and statistics.has_min_max:
+            with suppress(OverflowError):  # Python's years end at 9999; a run refuses such a row.
+                bounds += (statistics.min, statistics.max)
+    return Summary(footer.num_rows, bounds)
 
 
 @contextmanager
-def decoding(file: File) -> Iterator[None]:
-    """Tell a file that cannot be decoded from a store that does not answer."""
+def _decoding(file: File) -> Iterator[None]:
+    """Tell a damaged file from a store that does not answer."""
     try:
         yield
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise _undecodable(file, error) from error
-    except OSError as error:
-        # pyarrow's own decoding errors carry no number; those of a system or a store do.
-        if error.errno is None:
-            raise _undecodable(file, error) from error
-        with reaching(file.name):
-            raise
-
-
-def _undecodable(file: File, error: Exception) -> BadFile:
-    return BadFile(
-        f"{file.path} cannot be read as Parquet ({str(error).splitlines()[0][:200]}). It is "
-        "damaged, encrypted or of an unknown codec; write it again."
-    )
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        # An OSError of pyarrow's decoder has no errno; one of the system or a store does.
+        if isinstance(error, OSError) and error.errno is not None:
+            with reaching(file.name):
+                raise
+        raise BadFile(
+            f"{file.path} cannot be read as Parquet ({str(error).splitlines()[0][:200]}). It is "
+            "damaged, encrypted, or uses an unknown codec; write it again."
+        ) from error
 
 
 def _filesystem(file: File) -> Any:
@@ -119,7 +125,8 @@ def _filesystem(file: File) -> Any:
     return PyFileSystem(FSSpecHandler(file.filesystem))
 
 
-def _check_marks(file: File) -> None:
+def _check_magic(file: File) -> None:
+    """Check the first and last four bytes, which say more than pyarrow's errors do."""
     if file.size == 0:
         raise BadFile(f"{file.path} has 0 bytes. Write it again, or remove it.")
     with reaching(file.name), file.filesystem.open(file.path, "rb") as stream:
@@ -127,19 +134,17 @@ def _check_marks(file: File) -> None:
         stream.seek(max(0, file.size - 4))
         tail = stream.read(4)
     if ENCRYPTED in (head, tail):
-        raise BadFile(f"{file.path} is encrypted Parquet, which is not read. Store it decrypted.")
+        raise BadFile(
+            f"{file.path} is encrypted Parquet, which is not supported. Store it decrypted."
+        )
     if head != MAGIC:
         kind = "looks like CSV" if head.isascii() else "is something else"
         raise BadFile(f"{file.path} is not Parquet: it {kind}. Rename it or set `format:`.")
     if tail != MAGIC:
-        raise _cut_short(file)
-
-
-def _cut_short(file: File) -> BadFile | ServiceError:
-    if datetime.now(UTC) - modified(file).astimezone(UTC) < SETTLED:
-        return ServiceError(
-            f"{file.path} ends too early and was written to just now: an upload seems to be "
-            "running. Try again later.",
-            code=Code.FILE_CHANGED,
-        )
-    return BadFile(f"{file.path} is cut short: Parquet's end mark is missing. Write it again.")
+        if datetime.now(UTC) - file.modified().astimezone(UTC) < SETTLED:
+            raise ServiceError(
+                f"{file.path} ends too early and was written to just now: an upload seems to be "
+                "running. Try again later.",
+                code=Code.FILE_CHANGED,
+            )
+        raise BadFile(f"{file.path} is cut short: Parquet's end mark is missing. Write it again.")

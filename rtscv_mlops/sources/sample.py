@@ -1,6 +1,6 @@
-"""A number for each row, from its content: equal rows have the same, in every batch and run.
+"""A uniform sample and a digest of rows that arrive in any order, by the hash of each row.
 
-Knows Arrow batches in the types that readers make; knows nothing of what the numbers are for.
+Equal rows have the same hash in every batch and run.
 """
 
 import hashlib
@@ -13,30 +13,29 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 from numpy.typing import NDArray
 
-from rtscv_mlops.sources.columns import STORED, decoded
+from rtscv_mlops.sources.columns import STORED, decode
 
 Hashes = NDArray[np.uint64]
 START = np.uint64(0x9E3779B97F4A7C15)
 FACTOR = np.uint64(0xD6E8FEB86659FD93)
-NOTHING = np.uint64(0xA0761D6478BD642F)
-"""What stands for a gap."""
+GAP = np.uint64(0xA0761D6478BD642F)
 
 
-def row_hashes(batch: pa.RecordBatch) -> Hashes:
+def hash_rows(batch: pa.RecordBatch) -> Hashes:
     """Return a hash per row, which depends on the values and on the order of the columns."""
     total = np.full(len(batch), START)
     shifted = np.empty_like(total)
     for column in batch.columns:
-        # One to one in the total and in the value, so that no column takes from another.
-        total ^= _bits(column)
+        # Each step is one-to-one in the total and in the value, so no column cancels another.
+        total ^= _hash_values(column)
         total *= FACTOR
         np.right_shift(total, np.uint64(32), out=shifted)
         total ^= shifted
-    return mixed(total, 0)
+    return mix(total, 0)
 
 
-def mixed(hashes: Hashes, key: int) -> Hashes:
-    """Shuffle the 64-bit numbers by a key: one to one, after splitmix64's finalizer."""
+def mix(hashes: Hashes, key: int) -> Hashes:
+    """Permute the 64-bit numbers by a key, with the finalizer of splitmix64."""
     offset = np.uint64((key + 1) * 0x9E3779B97F4A7C15 % 2**64)
     shuffled = hashes + offset
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -46,32 +45,25 @@ def mixed(hashes: Hashes, key: int) -> Hashes:
     return shuffled
 
 
-def _bits(column: pa.Array) -> Hashes:
-    """Return 64 bits per value that tell values apart."""
+def _hash_values(column: pa.Array) -> Hashes:
+    """Return 64 bits per value that differ if the values do."""
+    gaps = column
     if kinds.is_dictionary(column.type) or kinds.is_string(column.type):
-        bits, places = _of_texts(column)
+        # Each distinct text is hashed once only.
+        encoded = column if kinds.is_dictionary(column.type) else pc.dictionary_encode(column)
+        texts = encoded.dictionary.to_numpy(zero_copy_only=False)
+        of_texts: Hashes = pd.util.hash_array(texts, categorize=False)
+        gaps = encoded.indices
+        indices = gaps.fill_null(0).to_numpy(zero_copy_only=False)
+        bits = of_texts[indices] if len(texts) else np.zeros(len(column), np.uint64)
     elif kinds.is_boolean(column.type):
-        bits, places = column.fill_null(False).cast(pa.uint8()).to_numpy().astype(np.uint64), column
+        bits = column.fill_null(False).cast(pa.uint8()).to_numpy().astype(np.uint64)
     else:
-        bits, places = _filled(column).view(pa.uint64()).to_numpy(), column
+        filled = column.fill_null(pa.scalar(0).cast(column.type)) if column.null_count else column
+        bits = filled.view(pa.uint64()).to_numpy()
     if column.null_count == 0:
         return bits
-    return np.where(places.is_null().to_numpy(zero_copy_only=False), NOTHING, bits)
-
-
-def _filled(column: pa.Array) -> pa.Array:
-    if column.null_count == 0:
-        return column
-    return column.fill_null(pa.scalar(0).cast(column.type))
-
-
-def _of_texts(column: pa.Array) -> tuple[Hashes, pa.Array]:
-    if not kinds.is_dictionary(column.type):
-        column = pc.dictionary_encode(column)
-    words = column.dictionary.to_numpy(zero_copy_only=False)
-    of_words: Hashes = pd.util.hash_array(words, categorize=False)
-    places = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
-    return (of_words[places] if len(words) else np.zeros(len(column), np.uint64)), column.indices
+    return np.where(gaps.is_null().to_numpy(zero_copy_only=False), GAP, bits)
 
 
 Counts = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -81,9 +73,9 @@ BUCKETS = 2**14
 
 @dataclass(slots=True)
 class Sketch:
-    """The smallest hashes of the rows seen so far, and sums over all of them.
+    """The rows with the smallest hashes so far, and sums of the hashes of all rows.
 
-    The column `apart` is kept with the rows, but says nothing about which row it is.
+    The column `apart` is kept with the rows, but is not part of their hash.
     """
 
     size: int
@@ -97,28 +89,28 @@ class Sketch:
     buckets: Counts = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))
 
     def part(self) -> "Sketch":
-        """Return an empty sketch for rows that may have to be forgotten again."""
+        """Return an empty sketch for rows that may have to be discarded."""
         return Sketch(self.size, self.seed, self.apart, limit=self.limit)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """See more rows."""
-        named = [name for name in batch.schema.names if name != self.apart]
-        content = row_hashes(batch.select(named))
+        """Add rows."""
+        hashed = [name for name in batch.schema.names if name != self.apart]
+        content = hash_rows(batch.select(hashed))
         self.rows += len(batch)
-        self._sum(int(content.sum(dtype=np.uint64)), int(mixed(content, 0).sum(dtype=np.uint64)))
-        places = (content % np.uint64(BUCKETS)).astype(np.int64)
-        self.buckets += np.bincount(places, minlength=BUCKETS)
-        hashes = mixed(content, 1 + self.seed)
+        self._sum(int(content.sum(dtype=np.uint64)), int(mix(content, 0).sum(dtype=np.uint64)))
+        bucket = (content % np.uint64(BUCKETS)).astype(np.int64)
+        self.buckets += np.bincount(bucket, minlength=BUCKETS)
+        hashes = mix(content, 1 + self.seed)
         near = np.flatnonzero(hashes <= self.limit)
         distinct, first, counts = np.unique(hashes[near], return_index=True, return_counts=True)
         if len(distinct):
-            # Batches name their texts by dictionaries of their own, which do not go together.
-            kept = [decoded(column.take(near[first])) for column in batch.columns]
+            # Each batch has its own dictionaries, which cannot be concatenated.
+            kept = [decode(column.take(near[first])) for column in batch.columns]
             rows = pa.Table.from_arrays(kept, batch.schema.names)
             self._keep(distinct, counts.astype(np.int64), rows)
 
     def merge(self, part: "Sketch") -> None:
-        """See all rows that a part has seen."""
+        """Add all rows of a part."""
         self.rows += part.rows
         self._sum(*part.sums)
         self.buckets += part.buckets
@@ -138,15 +130,15 @@ class Sketch:
         return frame
 
     def copies(self) -> int:
-        """Count the rows that repeat another; an estimate where not all hashes were kept."""
+        """Count the rows that repeat another. It is an estimate if not all hashes were kept."""
         self._compact()
         counts = self.pending[0][1]
         return round(self.rows * (1 - len(counts) / int(counts.sum())))
 
     def crowding(self) -> float:
-        """Return the share of rows, by an estimate from below, that the sample shows too seldom.
+        """Return a lower estimate of the share of rows that are underrepresented in the sample.
 
-        Rows fall evenly into buckets by their hash, unless many are the same.
+        Hashes spread rows evenly over buckets, unless many rows are the same.
         """
         self._compact()
         if self.pending[0][1].sum() == self.rows:
@@ -155,7 +147,7 @@ class Sketch:
         return float((self.buckets - usual).clip(min=0).sum() / self.rows)
 
     def digest(self) -> str:
-        """Return a name for the rows that depends neither on their order nor on the seed."""
+        """Return a digest of the rows that depends neither on their order nor on the seed."""
         return hashlib.sha256(f"{self.rows}:{self.sums}".encode()).hexdigest()[:32]
 
     def _sum(self, *more: int) -> None:

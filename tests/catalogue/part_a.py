@@ -94,7 +94,7 @@ PART.taken(
     8,
     "mixed-offsets",
     rows_at("2026-01-05T10:00:00Z", "2026-01-05T12:00:00+01:00"),
-    r"several offsets, all turned to UTC: '\+01:00', 'Z'",
+    r"several offsets, all converted to UTC: '\+01:00', 'Z'",
 )
 
 # There is no rule to set: a guess about the hour would move rows from one window to another.
@@ -104,7 +104,7 @@ for name, local in (("nonexistent", "2026-03-29 02:30:00"), ("ambiguous", "2025-
         f"{name}-local-time",
         rows_at(local),
         "unclear_time",
-        r"60 timestamps with no single moment in Europe/Zurich.*02:30:00.* UTC or with their",
+        r"60 timestamps with no unique meaning in Europe/Zurich.*02:30:00.* UTC or with their",
         interval=Interval.day(local[:10], "Europe/Zurich"),
         source={"timezone": "Europe/Zurich"},
     )
@@ -137,7 +137,7 @@ PART.refused(
     "epoch-numbers",
     rows_at(1767607200, file="a.parquet"),
     "bad_timestamp",
-    "type int64.*epoch numbers do not say their unit",
+    "type int64.*Epoch numbers are ambiguous",
 )
 
 

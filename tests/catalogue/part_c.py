@@ -44,7 +44,7 @@ PART.refused(
     "missing_columns",
     r"a\.parquet lacks 1 column .*'width'. 'widht' looks like 'width'.* Correct the names",
 )
-PART.taken(41, "extra-column", rows_with(age=7), r"Ignored 1 column beside the model's: 'age'")
+PART.taken(41, "extra-column", rows_with(age=7), r"Ignored 1 column that .* not use: 'age'")
 for name, other in {"renamed": "heights", "other-case": "HEIGHT", "blank": "height "}.items():
     PART.refused(
         42,
@@ -97,7 +97,7 @@ PART.refused(
 def number_as_name(bench):
     table = pa.Table.from_pandas(traffic().assign(**{"7": 1}), preserve_index=False)
     pq.write_table(table, bench.source / "a.parquet")
-    bench.taken("Ignored 1 column beside the model's: '7'")
+    bench.taken("Ignored 1 column that the model does not use: '7'")
 
 
 HOSTILE = ["</script><script>alert(1)</script>", "a\nb", '"quoted"', "🦊", "x" * 10_000]
