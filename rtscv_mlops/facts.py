@@ -1,19 +1,81 @@
-"""The facts about one window: report, metrics, description, alert and console all render these.
+"""The facts about one window: report, metrics, description, alert and console all render these."""
 
-Knows numbers and words; knows nothing of pages, registries or models.
-"""
-
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from enum import StrEnum, auto
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic_core import CoreSchema, core_schema
 
 from rtscv_mlops.outcomes import Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
+
+
+class FindingCode(StrEnum):
+    """What a finding is about."""
+
+    BASELINE_DIFFERS = auto()
+    BASELINE_OVERLAPS = auto()
+    BOOLEAN_LABELS = auto()
+    CANARY_MISSED = auto()
+    CANARY_NOT_PLANTED = auto()
+    CHAMPION = auto()
+    COMPUTE = auto()
+    COPIES = auto()
+    DECISION_RECORD = auto()
+    FEW_KNOWN_ROWS = auto()
+    NOT_CONVERGED = auto()
+    NOT_REPEATABLE = auto()
+    NO_SINGLE_ROW = auto()
+    ONE_HOUR = auto()
+    ONE_ORIGIN = auto()
+    REPORT_MISSING = auto()
+    SETTINGS_CHANGED = auto()
+    SOURCE = auto()
+    STORED = auto()
+    """Read back from a file, which holds the text only."""
+    TRAINING_DATA = auto()
+    TRAINING_NOT_KEPT = auto()
+    TRAINING_ROWS = auto()
+    VOLUME = auto()
+
+
+class Finding(str):
+    """Something unusual that did not stop the window: text for people, a code for programs.
+
+    It is stored and shown as its text; the code is not stored.
+    """
+
+    code: FindingCode
+
+    def __new__(cls, code: FindingCode, text: str) -> Self:
+        finding = super().__new__(cls, text)
+        finding.code = code
+        return finding
+
+    def __getnewargs__(self) -> tuple[FindingCode, str]:  # type: ignore[override]
+        return self.code, str(self)
+
+    @classmethod
+    def all_of(cls, code: FindingCode, texts: Iterable[str]) -> tuple[Self, ...]:
+        """Return texts as findings; one that has a code keeps it."""
+        return tuple(text if isinstance(text, cls) else cls(code, text) for text in texts)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> CoreSchema:
+        def validate(value: object) -> Finding:
+            if not isinstance(value, str):
+                raise ValueError("a finding must be text")
+            return cls.all_of(FindingCode.STORED, [value])[0]
+
+        return core_schema.no_info_plain_validator_function(
+            validate, serialization=core_schema.to_string_ser_schema()
+        )
 
 
 class Facts(BaseModel):
@@ -42,7 +104,7 @@ class DriftFacts(Facts):
     window_rows: int = 0
     reference_rows: int = 0
     tested_rows: int = 0
-    """Rows of the window that tests saw, where distances are of more."""
+    """Rows of the window that tests were made on, if distances were measured on more."""
 
     @property
     def drifted(self) -> int:
@@ -50,11 +112,11 @@ class DriftFacts(Facts):
 
 
 class TellingFeature(Facts):
-    """A feature that tells a cluster from the known rows that look most like it.
+    """A feature that separates a cluster from the known rows that look most like it.
 
-    For numbers `here` and `known` are means, and `effect` is their distance in standard
-    deviations; for categories they are the commonest value with its share, and `effect` is the
-    difference of that share.
+    For numbers, `here` and `known` are means, and `effect` is their distance in standard
+    deviations. For categories, they are the most frequent value with its share, and `effect` is
+    the difference of that share.
     """
 
     name: str
@@ -64,7 +126,7 @@ class TellingFeature(Facts):
 
 
 class ClusterCard(Facts):
-    """One candidate class among the unknowns, as a person should look at it."""
+    """One candidate class among the unknown rows, described for a reviewer."""
 
     number: int
     size: int
@@ -72,9 +134,9 @@ class ClusterCard(Facts):
     """Of the extracted rows."""
     quality: float | None
     called: dict[str, float]
-    """What the champion called these rows: label and share, commonest first."""
+    """What the champion called these rows: label and share, most frequent first."""
     confidence: float | None
-    """Median of the champion's highest probability; None where it gives none."""
+    """Median of the champion's highest probability; None if it gives none."""
     features: tuple[TellingFeature, ...] = ()
     exemplars: tuple[dict[str, Any], ...] = ()
     """Typical rows, allowed columns only."""
@@ -118,14 +180,123 @@ class CanaryFacts(Facts):
     p_value: float
 
 
+SETTING_TITLES = {
+    "alpha": "level of the test",
+    "gate": "what scores rows",
+    "cv": "folds (k)",
+    "sample_rate": "weight of the window (c)",
+    "seed": "seed",
+    "max_rows": "most rows looked at",
+    "known_rows": "training rows compared",
+    "null_rows": "rows of the null",
+    "window_rows": "window rows compared",
+    "class_shift": "class shares over training",
+    "looks_like": "unknown rows look like",
+}
+"""How people read the keys of `WindowFacts.settings`. Schema 1 stored these titles as keys."""
+SHOWN_CLASSES = 6
+
+
+def _by_class(numbers: Mapping[str, float]) -> str:
+    """Return the largest numbers, each with its class, without zeros."""
+    items = sorted((item for item in numbers.items() if item[1]), key=lambda item: -item[1])
+    shown = [f"{label} {value:.3g}" for label, value in items[:SHOWN_CLASSES]]
+    return ", ".join([*shown, "…"] if items[SHOWN_CLASSES:] else shown)
+
+
+class AssessmentFacts(Facts):
+    """What the test showed, and what the window was compared with."""
+
+    verdict: str
+    headline: str
+    p_value: float
+    unknowns: int
+    unknown_rate: float
+    unknown_rate_interval: tuple[float, float]
+    known_false_rate: float
+    unknown_label: str
+    null: str
+    reference_rows: int
+    settings: dict[str, Any]
+
+
+class ChallengerFacts(Facts):
+    """The unknown rows by candidate class, and the model that was taught them."""
+
+    clusters: tuple[ClusterCard, ...]
+    comparison: Comparison | None
+    blocked: str
+
+
+class TrafficFacts(Facts):
+    """How the rows are spread over copies, hours and origins."""
+
+    copies_share: float
+    unknown_hour_share: float | None
+    unknown_origin_share: float | None
+
+
 class WindowFacts(Facts):
     """What one window showed.
 
-    `verdict` is the value of a `Verdict`, with the reason behind it if it was not assessed.
-    Nothing in here depends on when or where it was computed, apart from `timings`.
+    Nothing in here depends on when or where it was computed, apart from `timings`. A share or
+    rate is a fraction of 1. `None` means that a number was not measured.
+
+    Attributes
+    ----------
+    schema_version : int
+        Version of the JSON format. Files of version 1 are upgraded when they are read.
+    key : str
+        Identifies everything that decides the result: rows, champion and settings.
+    monitor, model, champion_version : str
+        The monitor, its registered model, and the version that served as champion.
+    window_start, window_end : datetime
+        The interval `[start, end)` in UTC.
+    verdict : str
+        Value of a `Verdict`; `not_assessed:<code>` if the window was not assessed.
+    headline : str
+        The verdict as one sentence for people.
+    rows, sampled, copies : int
+        Rows in the window, rows in the sample, and rows that repeat another row.
+    digest : str
+        Digest of all rows.
+    p_value : float or None
+        How likely such a window is if nothing in it is new.
+    unknowns : int
+        Rows that were extracted as unknown.
+    unknown_rate, unknown_rate_interval : float and (float, float), or None
+        Estimated share of unknown rows, with its interval.
+    known_false_rate : float or None
+        Estimated share of known rows among the extracted ones.
+    unknown_label : str or None
+        How the challenger calls unknown rows.
+    null : str
+        Describes what the window was compared with.
+    reference_rows : int
+        Training rows.
+    clusters : tuple of ClusterCard
+        Candidate classes among the unknown rows.
+    drift : DriftFacts or None
+        Drift by column; added by the report.
+    comparison : Comparison or None
+        Champion against challenger; None if there is no challenger.
+    copies_share : float or None
+        Share of the sampled rows that differ from another one only in their time.
+    unknown_hour_share, unknown_origin_share : float or None
+        Share of the unknown rows from the one hour, or origin, that has most of them.
+    canary : CanaryFacts or None
+        What became of the planted class, if the monitor plants one.
+    blocked : str
+        Why the challenger may not be approved; empty if it may.
+    findings : tuple of Finding
+        What was unusual but did not stop the window.
+    settings : dict
+        How the result was obtained. `SETTING_TITLES` has the titles of the keys.
+    timings : dict
+        Seconds by part of the work.
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     key: str
     monitor: str
     model: str
@@ -134,7 +305,6 @@ class WindowFacts(Facts):
     window_end: datetime
     verdict: str
     headline: str
-    """One sentence for people."""
     rows: int = 0
     sampled: int = 0
     copies: int = 0
@@ -146,24 +316,73 @@ class WindowFacts(Facts):
     known_false_rate: float | None = None
     unknown_label: str | None = None
     null: str = ""
-    """What the window was compared with, in words."""
     reference_rows: int = 0
     clusters: tuple[ClusterCard, ...] = ()
     drift: DriftFacts | None = None
     comparison: Comparison | None = None
     copies_share: float | None = None
-    """Of the rows looked at: those that differ from another one in nothing but their time."""
     unknown_hour_share: float | None = None
-    """Of the unknown rows: those of the one hour that has most of them."""
     unknown_origin_share: float | None = None
-    """Of the unknown rows: those from the one origin that has most of them."""
     canary: CanaryFacts | None = None
     blocked: str = ""
-    """Why the challenger may not be approved; empty if it may."""
-    findings: tuple[str, ...] = ()
-    """What was odd but could be handled, in sentences."""
+    findings: tuple[Finding, ...] = ()
     settings: dict[str, Any] = {}
     timings: dict[str, float] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _upgrade(cls, stored: Any) -> Any:
+        """Read schema 1, which has titles as the keys of its settings, and numbers as text."""
+        if not isinstance(stored, Mapping) or stored.get("schema_version") != 1:
+            return stored
+        keys = {title: key for key, title in SETTING_TITLES.items()}
+        settings = {keys.get(name, name): value for name, value in stored["settings"].items()}
+        return {**stored, "schema_version": 2, "settings": settings}
+
+    def judged(
+        self,
+        *parts: AssessmentFacts | ChallengerFacts | TrafficFacts,
+        canary: CanaryFacts | None,
+        findings: Sequence[Finding],
+        timings: Mapping[str, float],
+    ) -> Self:
+        """Return the facts of a window that was judged, made of its parts."""
+        fields = {name: value for part in parts for name, value in part}
+        return self._with(
+            **fields,
+            canary=canary,
+            findings=tuple(findings),
+            timings=dict(timings),
+        )
+
+    def unassessed(self, code: str, headline: str) -> Self:
+        """Return the facts of a window that could not be judged, and why."""
+        return self._with(verdict=Verdict.NOT_ASSESSED.because(code), headline=headline)
+
+    def with_drift(self, drift: DriftFacts) -> Self:
+        """Return the facts with the drift by column."""
+        return self._with(drift=drift)
+
+    def with_findings(self, before: Sequence[Finding] = (), after: Sequence[Finding] = ()) -> Self:
+        """Return the facts with findings before and after those they have."""
+        return self._with(findings=(*before, *self.findings, *after))
+
+    def without_exemplars(self) -> Self:
+        """Return the facts without the rows that cluster cards show."""
+        cards = [ClusterCard(**(dict(card) | {"exemplars": ()})) for card in self.clusters]
+        return self._with(clusters=tuple(cards))
+
+    def _with(self, **changes: Any) -> Self:
+        # By the constructor, because model_copy(update=...) validates nothing.
+        return type(self)(**(dict(self) | changes))
+
+    def shown_settings(self) -> dict[str, Any]:
+        """Return the settings under the titles that people read; numbers by class as text."""
+        shown = {}
+        for key, value in self.settings.items():
+            is_by_class = key in ("class_shift", "looks_like") and isinstance(value, Mapping)
+            shown[SETTING_TITLES.get(key, key)] = _by_class(value) if is_by_class else value
+        return shown
 
     @property
     def assessed(self) -> bool:
@@ -174,7 +393,7 @@ class WindowFacts(Facts):
         return Verdict.of(self.verdict).claims_unknowns
 
     def metrics(self) -> dict[str, float]:
-        """Return the numbers that MLflow plots over time; what was not assessed has none."""
+        """Return the numbers that MLflow plots over time, without those that were not measured."""
         numbers: dict[str, float | None] = {
             "window_rows": self.rows,
             "sampled_rows": self.sampled,
@@ -204,13 +423,12 @@ class WindowFacts(Facts):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """The rows and scores behind the facts, as far as a report may draw them; never stored whole.
+    """The rows and scores behind the facts, as far as a report may draw them.
 
-    `window` and `reference` have the same columns, each spread as in all rows where those are more
-    than are looked at one by one. `unknown` marks the rows that were looked at. Scores are
-    in [0, 1], made by models that had not seen the row, and 0.5 is where extraction began. Points
-    are a projection to the plane of some reference rows (`reference_points`, with `point_labels`)
-    and of all window rows.
+    `window` and `reference` have the same columns. If there are more rows than the sample has,
+    they are spread as all rows are. `unknown` marks rows of the sample. Scores are in [0, 1], made
+    by models that had not seen the row; extraction began at 0.5. Points are a projection to the
+    plane of some reference rows (`reference_points`, with `point_labels`) and of all window rows.
     """
 
     window: "pd.DataFrame"
@@ -222,4 +440,4 @@ class Evidence:
     reference_points: "NDArray[Any]"
     point_labels: "NDArray[Any]"
     counted: tuple[int, int] = (0, 0)
-    """Rows that `window` and `reference` stand for; 0 if for no more than they have."""
+    """Rows that `window` and `reference` represent; 0 if no more than they have."""

@@ -237,7 +237,7 @@ def test_a_report_that_was_changed_is_refused(site, changed_run):
     answer = site.get(f"{window(changed_run, THORNY_DAG)}/report")
 
     assert answer.status_code == 502
-    assert "somebody changed the file" in answer.text
+    assert "the file was changed" in answer.text
 
 
 @pytest.mark.parametrize(

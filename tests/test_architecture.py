@@ -154,3 +154,28 @@ def test_a_file_name_occurs_once():
     )
 
     assert [name for name, files in names.items() if files > 1] == []
+
+
+def unchecked_copies(package: Path) -> list[str]:
+    """The modules that call `model_copy(update=...)`, which validates nothing."""
+    return [
+        file.relative_to(package).as_posix()
+        for file in sorted(package.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "model_copy"
+        and any(keyword.arg == "update" for keyword in node.keywords)
+    ]
+
+
+def test_facts_are_changed_by_their_constructor():
+    """No module outside the configuration copies a model with changes that nothing checks."""
+    assert [file for file in unchecked_copies(PACKAGE) if not file.startswith("config/")] == []
+
+
+def test_an_unchecked_copy_is_seen(package):
+    """The rule finds a call that is written over several lines."""
+    (package / "facts.py").write_text("facts = facts.model_copy(\n    update={'rows': 1}\n)")
+
+    assert unchecked_copies(package) == ["facts.py"]

@@ -71,7 +71,7 @@ def test_a_window_leaves_its_verdict(deployment, day, verdict):
 
     facts = WindowFacts.model_validate(run.read_json("verdict.json"))
 
-    assert facts.schema_version == 1
+    assert facts.schema_version == 2
     assert facts.verdict == verdict == run.tags()["rtscv.verdict"]
     metrics = deployment.client.get_run(run.run_id).data.metrics
     assert metrics == pytest.approx(facts.metrics())
@@ -316,14 +316,17 @@ def test_the_challenger_is_a_drop_in(deployment):
 
 
 def test_the_report_says_how_it_was_obtained(deployment, tmp_path):
-    """The table of settings is made of words and numbers; nothing is a dump of a structure."""
+    """Settings are stored under machine keys, and shown under titles as text and numbers."""
     run = deployment.window_run(NEW)
 
-    settings = read_facts(run).settings
+    facts = read_facts(run)
 
-    assert settings["folds (k)"] == 3
-    assert settings["what scores rows"] == "KernelGate"
-    assert settings["weight of the window (c)"] > 0
-    assert "fig" not in settings["unknown rows look like"]
-    assert all(isinstance(value, str | int | float) for value in settings.values())
+    assert facts.settings["cv"] == 3
+    assert facts.settings["gate"] == "KernelGate"
+    assert facts.settings["sample_rate"] > 0
+    assert "fig" not in facts.settings["looks_like"]
+    assert sum(facts.settings["looks_like"].values()) == facts.unknowns
+    shown = facts.shown_settings()
+    assert shown["folds (k)"] == 3
+    assert all(isinstance(value, str | int | float) for value in shown.values())
     assert "weight of the window (c)" in run.download("report.html", tmp_path).read_text()

@@ -131,7 +131,7 @@ def test_a_challenger_that_works_at_last_is_told(tmp_path, receiver, monkeypatch
         raise ModelError("No module named 'team_net'.", code="challenger_unusable")
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "register_challenger", fail)
+        patch.setattr(run, "offer_challenger", fail)
         for _ in range(2):
             deployment.run(NEW, monitor)
     deployment.run(NEW, monitor)

@@ -7,18 +7,12 @@ import pandas as pd
 import pytest
 
 from benchmarks.faults import poisoning
-from benchmarks.faults.poisoning import BLIND, FLOODS, SIGNS, Traffic
+from benchmarks.faults.poisoning import BLIND, FLOODS, SIGNS
 from rtscv_mlops.config.monitor import CanarySettings
 from rtscv_mlops.errors import InputError, ReviewError
+from rtscv_mlops.judging.canary import hidden_class, missed_canary, try_canary
 from rtscv_mlops.judging.describe import Known
-from rtscv_mlops.judging.findings import (
-    Concentration,
-    concentration,
-    find_concentrations,
-    hidden_class,
-    try_canary,
-    words,
-)
+from rtscv_mlops.judging.findings import Concentration, Traffic, find_concentration
 from rtscv_mlops.pipeline.stages import rectify_window, take_window
 from rtscv_mlops.review.answers import review_challenger
 from rtscv_mlops.window import Interval, Window
@@ -28,7 +22,7 @@ from tests.deployments import COLUMNS, KNOWN, MOVED, NEW, QUIET, deployed, leave
 @pytest.fixture
 def traffic():
     """Handwritten digits from twenty tenants over a day; two digits were never taught."""
-    return Traffic.draw(poisoning.small_digits(), 0)
+    return poisoning.Traffic.draw(poisoning.small_digits(), 0)
 
 
 # -- signs
@@ -72,31 +66,34 @@ def test_shares_are_plotted_and_the_sender_is_not_named(traffic):
 def test_unknowns_are_compared_with_all_rows():
     """One tenant that sends everything is no sign, nor are a few rows."""
     unknown = np.repeat([True, False], 50)
-    alone = concentration(pd.Series(["a"] * 100), unknown)
-    crowd = concentration(pd.Series(["a"] * 45 + [None] * 50 + ["b"] * 5), unknown)
+    alone = find_concentration(pd.Series(["a"] * 100), unknown)
+    crowd = find_concentration(pd.Series(["a"] * 45 + [None] * 50 + ["b"] * 5), unknown)
 
     assert (alone.share, alone.usual, alone.is_odd) == (1.0, 1.0, False)
-    assert (crowd.place, crowd.share, crowd.usual, crowd.is_odd) == ("a", 0.9, 0.45, True)
-    assert concentration(pd.Series(["a"] * 100), np.arange(100) < 9) is None
-    assert concentration(None, unknown) is None
+    assert (crowd.value, crowd.share, crowd.usual, crowd.is_odd) == ("a", 0.9, 0.45, True)
+    assert find_concentration(pd.Series(["a"] * 100), np.arange(100) < 9) is None
+    assert find_concentration(None, unknown) is None
 
 
 def test_rows_without_a_sender_are_counted_too():
     """Unknowns that nobody sent come from one place as well."""
     unknown = np.repeat([True, False], 50)
 
-    nobody = concentration(pd.Series([None] * 50 + ["a"] * 50), unknown)
+    nobody = find_concentration(pd.Series([None] * 50 + ["a"] * 50), unknown)
 
-    assert (nobody.place, nobody.share, nobody.usual) == (None, 1.0, 0.5)
+    assert (nobody.value, nobody.share, nobody.usual) == (None, 1.0, 0.5)
 
 
 def test_a_long_name_is_cut():
     """A value that may be shown cannot fill the report."""
     long = Concentration("x" * 1_000, 0.9, 0.1)
 
-    (said,) = find_concentrations(None, long, "tenant", shown=True)
+    window = Window(Interval.day(QUIET), pd.DataFrame(), 0, "")
+    traffic = Traffic(window, 0.0, 0.0, by_hour=None, by_origin=long)
 
-    assert len(said) < 250
+    (finding,) = traffic.find_concentrations("tenant", shown=True)
+
+    assert len(finding) < 250
 
 
 # -- a known class that loses
@@ -198,7 +195,7 @@ def test_unknowns_of_the_window_do_not_pass_for_the_canary(alone, extracted, fou
 
     assert (facts.planted, facts.found) == (22, found)
     assert facts.recall == pytest.approx(extracted / 22)
-    assert "did not find them" in words(facts)
+    assert "did not find them" in missed_canary(facts)
 
 
 def test_a_canary_that_cannot_be_planted_is_said(traffic):

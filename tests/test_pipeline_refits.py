@@ -16,8 +16,8 @@ from rtscv_mlops import log_champion
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ReviewError
 from rtscv_mlops.facts import ClassComparison
-from rtscv_mlops.judging.blocking import blocked_because
-from rtscv_mlops.pipeline.registration import register_challenger
+from rtscv_mlops.judging.describe import find_blocker
+from rtscv_mlops.pipeline.run import offer_challenger
 from rtscv_mlops.pipeline.stages import rectify_window, take_window
 from rtscv_mlops.review.answers import list_challengers, review_challenger, show_challenger
 from rtscv_mlops.window import Interval
@@ -136,10 +136,11 @@ def test_a_challenger_that_loses_a_class_is_blocked(tmp_path):
     done = rectify_window(taken)
     lost = ClassComparison(label="oak", rows=80, champion=1.0, challenger=0.8, unknown=0.2)
     worse = done.facts.comparison.model_copy(update={"classes": (lost,)})
-    why = blocked_because(worse, monitor.review.max_class_loss)
+    limits = {"min_unknowns": 1, "max_class_loss": monitor.review.max_class_loss}
+    why = find_blocker(worse, done.facts.unknowns, **limits)
 
     blocked = done.facts.model_copy(update={"blocked": why})
-    version = register_challenger(monitor, taken.run, blocked)
+    version = offer_challenger(monitor, taken.run, blocked)
 
     assert deployment.aliases() == {"champion": "1"}
     (blocked,) = list_challengers(monitor)

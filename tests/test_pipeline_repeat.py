@@ -12,7 +12,7 @@ import pytest
 
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ServiceError
-from rtscv_mlops.pipeline import run, stages, tasks
+from rtscv_mlops.pipeline import run, stages
 from rtscv_mlops.pipeline.run import run_window
 from rtscv_mlops.pipeline.stages import take_window
 from rtscv_mlops.tracking.record import read_facts
@@ -236,7 +236,7 @@ def test_a_report_that_mlflow_did_not_take_is_written_by_the_next_try(tmp_path, 
     """A failure that passes is no reason to go on without a report."""
     deployment = deployed(tmp_path)
     with monkeypatch.context() as broken:
-        broken.setattr(run, "write_report", failing)
+        broken.setattr(stages, "write_report", failing)
         with pytest.raises(ServiceError, match="does not answer"):
             deployment.run(QUIET)
     (failed,) = deployment.runs(QUIET)
@@ -253,7 +253,7 @@ def test_a_failure_after_the_verdict_leaves_no_second_run(tmp_path, monkeypatch)
     deployment = deployed(tmp_path)
     judged = deployment.run(QUIET)
     with monkeypatch.context() as broken:
-        broken.setattr(run, "take_window", failing)
+        broken.setattr(stages, "take_window", failing)
         with pytest.raises(ServiceError, match="does not answer"):
             deployment.run(QUIET)
 
@@ -266,7 +266,7 @@ def full_disk(*given, **named):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/tmp/secret")
 
 
-@pytest.mark.parametrize("judge", [run_window, tasks.rectify_window])
+@pytest.mark.parametrize("judge", [run_window, run.rectify_window])
 @pytest.mark.parametrize("where", ["read_window", "write_rows"])
 def test_an_error_that_nobody_foresaw_is_recorded(tmp_path, monkeypatch, where, judge):
     """A full disk of our own machine: one run says so, is raised, and the next try ends well."""
@@ -283,7 +283,7 @@ def test_an_error_that_nobody_foresaw_is_recorded(tmp_path, monkeypatch, where, 
     assert failed.state == "failed:unexpected"
     assert told.verdict == "not_assessed:unexpected"
     assert told.headline == (
-        "This window stopped at an error that was not foreseen: No space left on device. "
-        "The log of this try says where. Mend that and run the window again."
+        "Unexpected error: No space left on device. See the log of this try, fix the cause, and "
+        "run the window again."
     )
     assert (outcome.run_id, outcome.facts.verdict) == (failed.run_id, "no_change")

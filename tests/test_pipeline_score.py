@@ -10,10 +10,12 @@ from sklearn.svm import SVC
 from rtscv_mlops import log_champion
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ConfigError, NotAssessed, WindowError
+from rtscv_mlops.facts import SETTING_TITLES
 from rtscv_mlops.operations.check import check_monitor
 from rtscv_mlops.operations.purge import purge_windows
 from rtscv_mlops.operations.score import score_window
 from rtscv_mlops.tracking.record import read_facts
+from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval
 from tests.deployments import EMPTY, MODEL, NEW, QUIET, judged_copy, leaves
 
@@ -169,6 +171,22 @@ def test_settings_that_judged_nothing_score_the_latest_verdict(deployment):
     assert (score.run_id, score.figures) == (judged.run_id, plain.figures)
     assert "not judged with the monitor's present settings" in score.note
     assert f"run {judged.run_id}, champion version 1" in score.note
+
+
+def test_a_verdict_of_schema_1_is_scored_on_its_own_sample(deployment):
+    """An earlier release stored its settings under titles; the sample is found by them."""
+    write_labels(deployment, NEW)
+    few, run_id = judged_with(deployment, LABELS + "rectify: {max_rows: 200, seed: 5}\n")
+    before = score_window(few, Interval.day(NEW))
+    run = WindowRun(deployment.client, run_id).take_over()
+    stored = run.read_json("verdict.json")
+    titles = {SETTING_TITLES[key]: value for key, value in stored["settings"].items()}
+    titles["class shares over training"] = "oak 1.2, elm 0.9"
+    run.write_json("verdict.json", {**stored, "schema_version": 1, "settings": titles})
+
+    score = score_window(deployment.monitor(more=LABELS + "rectify: {cv: 4}\n"), Interval.day(NEW))
+
+    assert (score.run_id, score.sampled, score.figures) == (run_id, 200, before.figures)
 
 
 def test_a_verdict_about_an_earlier_champion(deployment):

@@ -10,7 +10,8 @@ import pytest
 from rtscv_mlops.alerts.channels import Channel
 from rtscv_mlops.errors import ReviewError, ServiceError
 from rtscv_mlops.operations.purge import purge_windows
-from rtscv_mlops.pipeline import stages, tasks
+from rtscv_mlops.pipeline import run as tasks
+from rtscv_mlops.pipeline import stages
 from rtscv_mlops.pipeline.run import run_window
 from rtscv_mlops.review.answers import (
     ask_reviewer,
@@ -259,9 +260,9 @@ def test_an_answer_is_bound_to_what_was_seen(offered):
 
 
 def test_alerts_and_questions_load_no_learner():
-    """A task that tells or asks somebody loads nothing that looks at rows, which takes a second."""
+    """A task that alerts or asks a reviewer loads no learner, which would take a second."""
     program = (
-        "import sys, rtscv_mlops.pipeline.tasks, rtscv_mlops.operations.overview\n"
+        "import sys, rtscv_mlops.pipeline.run, rtscv_mlops.operations.overview\n"
         "heavy = {'sklearn', 'skops', 'evidently', 'rtscv_mlops.estimator', 'rtscv_mlops.sources',"
         "'rtscv_mlops.judging.judge'}\n"
         "print(*sorted(heavy & set(sys.modules)))"

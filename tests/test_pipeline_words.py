@@ -1,13 +1,12 @@
-"""What the pipeline says of how a result came about, without running a window."""
+"""How a result was obtained: numbers by class, and whether a fit can be repeated."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.judging.describe import Known
-from rtscv_mlops.judging.judge import _by_class, _repeatability
-from tests.monitors import MINIMAL, write_monitor
+from rtscv_mlops.judging.judge import check_repeatable
+from tests.report_example import not_assessed
 
 
 @pytest.mark.parametrize(
@@ -20,35 +19,36 @@ from tests.monitors import MINIMAL, write_monitor
         (dict.fromkeys("abcdefg", 1), "a 1, b 1, c 1, d 1, e 1, f 1, …"),
     ],
 )
-def test_numbers_by_class_leave_out_nothings(numbers, words):
-    """Classes with nothing to show are not shown, and dots stand for none of them."""
-    assert _by_class(numbers) == words
+def test_numbers_by_class_are_shown_without_zeros(numbers, words):
+    """The largest are shown under the title that people read; dots stand for no zero."""
+    facts = not_assessed(settings={"cv": 3, "looks_like": numbers})
+
+    assert facts.shown_settings() == {"folds (k)": 3, "unknown rows look like": words}
 
 
-def two_fits(tmp_path, learner):
-    """What is said of a learner that was fitted twice on the same rows."""
+def two_fits(learner):
+    """Fit a learner twice on the same rows, and return the findings."""
     rng = np.random.default_rng(0)
     labels = np.arange(90) % 3
     rows = pd.DataFrame(rng.normal(size=(90, 2)).astype(np.float32), columns=["a", "b"])
     known = Known(rows, labels, lambda frame: frame.to_numpy(dtype=np.float32, copy=True))
-    monitor = load_monitor(write_monitor(tmp_path, MINIMAL))
-    return _repeatability(learner, known, rows, monitor)
+    return check_repeatable(learner, known, rows, seed=0)
 
 
-def test_a_network_is_repeatable_by_the_monitor_s_seed(tmp_path):
+def test_a_network_is_repeatable_by_the_monitor_s_seed():
     """skorch has no seed of its own, and needs none."""
     pytest.importorskip("skorch", reason="needs the extra [torch]")
     from tests.networks import make_network
 
-    assert two_fits(tmp_path, make_network(grows=True)) == ()
+    assert two_fits(make_network(grows=True)) == ()
 
 
-def test_a_network_is_not_asked_for_a_random_state(tmp_path):
+def test_a_network_is_not_asked_for_a_random_state():
     """One that draws from elsewhere is told what a network can do about it."""
     pytest.importorskip("skorch", reason="needs the extra [torch]")
     from tests.networks import make_restless_network
 
-    (finding,) = two_fits(tmp_path, make_restless_network())
+    (finding,) = two_fits(make_restless_network())
 
     assert "cannot be repeated exactly. A network has no random_state" in finding
     assert "skorch callback" in finding

@@ -19,7 +19,7 @@ from rtscv_mlops.facts import (
     TellingFeature,
     WindowFacts,
 )
-from rtscv_mlops.judging.blocking import blocked_because, too_few_because
+from rtscv_mlops.judging.describe import find_blocker
 from rtscv_mlops.outcomes import ReviewStatus
 from rtscv_mlops.review.question import DESCRIPTION_LIMIT, describe, one_line, with_file
 from rtscv_mlops.text import markdown, plain, probability, rate, safe_link
@@ -172,14 +172,16 @@ def test_rates_carry_their_interval():
 )
 def test_a_challenger_is_blocked_by_a_lost_class(known, blocked):
     """A class must lose more than the limit, and more than the one row that is chance."""
-    assert bool(blocked_because(comparison(known), 0.05)) == blocked
+    reason = find_blocker(comparison(known), 10, min_unknowns=10, max_class_loss=0.05)
+
+    assert bool(reason) == blocked
 
 
 def test_the_reason_names_class_recalls_and_rows():
     """The reviewer need not look up what was lost; the worst class is named."""
     classes = comparison(("cat", 100, 0.95, 0.85), ("dog", 40, 1.0, 0.5), ("cow", 9, 1.0, 1.0))
 
-    reason = blocked_because(classes, 0.05)
+    reason = find_blocker(classes, 10, min_unknowns=10, max_class_loss=0.05)
 
     assert "'dog'" in reason
     assert "100 % of its 40 held-out rows, the challenger 50 %, which is 20 fewer" in reason
@@ -251,7 +253,7 @@ def test_the_page_answers_a_reviewers_questions():
         "champion accuracy 97 %, macro F 0.968; challenger accuracy 96 %, macro F 0.951",
         "2 columns moved (20 % of those compared): cat (0.3, limit 0.1)",
         "- Column cat is constant.",
-        "1,400 reference rows, cv 3, gate cat, seed 0",
+        "1,400 reference rows, folds (k) 3, what scores rows cat, seed 0",
         "[run](http://localhost:5000/#/experiments/1/runs/a_b)",
         "`rtscv.reviewer` to your name, `rtscv.reason` to why, and last `rtscv.review` to "
         "`approved` or `rejected`",
@@ -485,7 +487,11 @@ def test_plain_text_is_one_short_printable_line(text, width):
 
 def test_a_class_is_not_taught_from_a_few_rows():
     """Fewer unknown rows than the limit block a challenger, and the sentence says both numbers."""
-    assert too_few_because(10, 10) == ""
-    assert re.search(
-        r"Only 4 rows .* fewer than the 10 that review\.min_un", too_few_because(4, 10)
+    compared = comparison(("cat", 100, 1.0, 1.0))
+    enough, too_few = (
+        find_blocker(compared, unknowns, min_unknowns=10, max_class_loss=0.05)
+        for unknowns in (10, 4)
     )
+
+    assert enough == ""
+    assert re.search(r"Only 4 rows .* fewer than the 10 that review\.min_un", too_few)

@@ -38,7 +38,7 @@ from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.operations.check import check_monitor
 from rtscv_mlops.operations.purge import purge_windows
-from rtscv_mlops.pipeline import tasks
+from rtscv_mlops.pipeline import run as tasks
 from rtscv_mlops.pipeline.run import run_window
 from rtscv_mlops.review.answers import (
     ask_reviewer,

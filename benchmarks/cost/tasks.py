@@ -186,6 +186,7 @@ def imports_of_run() -> Job:
         import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
 
         import rtscv_mlops.pipeline.run
+        import rtscv_mlops.pipeline.stages
         import rtscv_mlops.report  # noqa: F401
         from rtscv_mlops.models import save, trust
 
@@ -252,12 +253,12 @@ PARTS = (
     ("rtscv_mlops.pipeline.stages", "load_champion", "load the champion"),
     ("rtscv_mlops.pipeline.stages", "find_training", "find the training data"),
     ("rtscv_mlops.pipeline.stages", "read_window", "read the window, count all rows"),
-    ("rtscv_mlops.judging.judge", "_fit", "RTSCV, refit included"),
+    ("rtscv_mlops.judging.judge", "fit_rtscv", "RTSCV, refit included"),
     ("rtscv_mlops.judging.judge", "predict", SCORING),
     ("rtscv_mlops.judging.describe", "predict", SCORING),
     ("rtscv_mlops.judging.judge", "project", "lay rows out for a picture"),
     ("rtscv_mlops.pipeline.stages", "save_rectified", "store the challenger"),
-    ("rtscv_mlops.pipeline.stages", "_keep_fitted_on", "store what it was fitted on"),
+    ("rtscv_mlops.pipeline.stages", "_keep_training", "store what it was fitted on"),
     ("rtscv_mlops.models.save", "_try_model", TRIAL),
 )
 

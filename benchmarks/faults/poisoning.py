@@ -31,9 +31,9 @@ from benchmarks.datasets import load
 from benchmarks.faults.tally import Tally
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.judging import judge as rectification
+from rtscv_mlops.judging import judge as judging
 from rtscv_mlops.judging.describe import Known, Projection
-from rtscv_mlops.judging.judge import Rectification
+from rtscv_mlops.judging.judge import Rectification, WindowJudge
 from rtscv_mlops.judging.reference import Baseline, Training
 from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.window import Column, Interval
@@ -50,7 +50,7 @@ BLINDING = {"rectify": {"alpha": 1e-300}}
 """A level that no window reaches."""
 
 SIGNS = {
-    "copies": "differ from another one in nothing but their time",
+    "copies": "differ from another one only in their time",
     "one hour": "came within one hour",
     "one origin": "came from one value of 'tenant'",
 }
@@ -199,8 +199,8 @@ def judge(
     training, null = Training(known, "", "drawn"), Baseline(None, "training data")
     # The drawing takes most of the time, and nothing is looked at here.
     empty = Projection(*(np.empty((0, 2)) for _ in range(2)), np.empty(0))
-    with patch.object(rectification, "project", lambda *_: empty):
-        return rectification.rectify(facts, monitor, read, champion, learner, training, null)
+    with patch.object(judging, "project", lambda *_: empty):
+        return WindowJudge(monitor, read, champion, learner, training, null).rectify(facts)
 
 
 # -- the trials: each returns what went wrong, or nothing

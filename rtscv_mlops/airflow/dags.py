@@ -357,9 +357,9 @@ def _extra(monitor: Monitor, version: str, run_id: str) -> dict[str, str]:
 
 def _pipeline_tasks() -> Any:
     _be_quiet()
-    from rtscv_mlops.pipeline import tasks
+    from rtscv_mlops.pipeline import run
 
-    return tasks
+    return run
 
 
 def _be_quiet() -> None:

@@ -14,10 +14,10 @@ from rtscv_mlops.bench.ours import MonitorDetector
 from rtscv_mlops.bench.trials import Case, Record, check_rate, hide_classes, judge
 from rtscv_mlops.config.monitor import Monitor, RectifySettings
 from rtscv_mlops.errors import Code, InputError
-from rtscv_mlops.estimator.classifier import RTSCVClassifier
 from rtscv_mlops.estimator.rows import MAX_CATEGORIES
 from rtscv_mlops.judging.describe import Known, sample_known
-from rtscv_mlops.judging.reference import BOOLEANS, find_training
+from rtscv_mlops.judging.judge import make_classifier
+from rtscv_mlops.judging.reference import find_training
 from rtscv_mlops.models.load import load_champion
 from rtscv_mlops.models.refit import as_estimator
 from rtscv_mlops.models.training import find_class, name_classes
@@ -221,14 +221,8 @@ class TunedMonitor(MonitorDetector):
         self.settings = settings
 
     def _rectify(self, X: Any, y: NDArray[Any], window: Any) -> None:
-        self.model_ = RTSCVClassifier(
-            self.estimator,
-            sample_rate=self.settings.sample_rate,
-            cv=self.settings.cv,
-            alpha=self.settings.alpha,
-            gate=self.settings.gate,
-            random_state=self.random_state,
-        ).fit(X, y, window)
+        model = make_classifier(self.estimator, self.settings, seed=self.random_state)
+        self.model_ = model.fit(X, y, window)
         self.window_scores_ = self.model_.window_scores_
 
 
@@ -286,7 +280,7 @@ def load_data(monitor: Monitor, max_rows: int) -> BenchData:
     champion = load_champion(client, monitor.model)
     training = find_training(monitor, client, champion)
     known = training.known
-    if BOOLEANS in training.findings:  # Show true and false, not the numbers that replace them.
+    if training.had_boolean_labels:  # Show true and false, not the numbers that replace them.
         known = replace(known, labels=known.labels.astype(bool))
     name = f"{champion.name} version {champion.version}"
     return BenchData.sample(name, known, as_estimator(champion, monitor.model.fit), max_rows)

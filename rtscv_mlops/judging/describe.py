@@ -1,7 +1,4 @@
-"""From a rectified classifier to what people look at: cluster cards, a comparison, a projection.
-
-Knows tables, labels and fitted models; knows nothing of where they came from or go to.
-"""
+"""What reviewers see of a rectified classifier: cluster cards, a comparison, a projection."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +15,6 @@ from sklearn.metrics import accuracy_score
 from sklearn.model_selection import StratifiedKFold
 
 from rtscv_mlops.estimator.classifier import RTSCVClassifier
-from rtscv_mlops.estimator.clusters import Cluster
 from rtscv_mlops.estimator.gates import chunks
 from rtscv_mlops.estimator.learner import seeded
 from rtscv_mlops.estimator.network import torch_seeded
@@ -26,24 +22,29 @@ from rtscv_mlops.estimator.parallel import do_all
 from rtscv_mlops.estimator.rows import Numbers, count, take
 from rtscv_mlops.facts import ClassComparison, ClusterCard, Comparison, TellingFeature
 from rtscv_mlops.metrics import macro_f
+from rtscv_mlops.text import counted, percent, plain
 
 COMPARED_ROWS = 20_000
 """Known rows that champion and challenger are compared on, at most."""
 
 DRAWN_ROWS = 300
-"""Rows a side of the projection."""
+"""Rows of the window, and of the training data, in the projection."""
 
 DRAWN_UNKNOWNS = 0.4
-"""Part of the window's side that unknown rows may take."""
+"""Largest share of unknown rows among the window's rows in the projection."""
 
-TOLD_FEATURES = 5
-"""Features a card names."""
+SHOWN_FEATURES = 5
+"""Features that a card names."""
 
 CLOSE_ROWS = 2_000
 """Known rows that a cluster is compared with, at most."""
 
 COMPONENTS = 30
 """Directions that the projection starts from."""
+
+FEWEST_LOST_ROWS = 2
+# Recalls are quotients: 1 - 0.95 is a little more than 0.05 in binary.
+ROUNDING = 1e-9
 
 Rows = Any
 """What a model takes: a DataFrame, or an array for a model that was fitted on one."""
@@ -61,9 +62,9 @@ class Known:
         """Return rows as the model takes them: these, or those of another table."""
         return self.as_rows(self.features if frame is None else frame)
 
-    def take(self, places: NDArray[Any]) -> "Known":
-        features = self.features.iloc[places].reset_index(drop=True)
-        return Known(features, self.labels[places], self.as_rows)
+    def take(self, indices: NDArray[Any]) -> "Known":
+        features = self.features.iloc[indices].reset_index(drop=True)
+        return Known(features, self.labels[indices], self.as_rows)
 
 
 def sample_known(known: Known, max_rows: int, seed: int) -> Known:
@@ -72,9 +73,8 @@ def sample_known(known: Known, max_rows: int, seed: int) -> Known:
         return known
     order = np.random.default_rng(seed).permutation(len(known.labels))
     rank = pd.Series(known.labels[order]).groupby(known.labels[order]).cumcount().to_numpy()
-    first = order[rank < 20]
-    rest = order[rank >= 20]
-    return known.take(np.sort(np.concatenate([first, rest])[:max_rows]))
+    chosen = np.concatenate([order[rank < 20], order[rank >= 20]])[:max_rows]
+    return known.take(np.sort(chosen))
 
 
 # -- cluster cards
@@ -90,49 +90,36 @@ def make_cards(
     exemplars: int,
 ) -> tuple[ClusterCard, ...]:
     """Return one card per candidate class; `columns` are those that may be shown."""
-    return tuple(
-        _make_card(number, cluster, champion, known, window, list(columns), exemplars)
-        for number, cluster in enumerate(model.clusters_, start=1)
-    )
+    shown, cards = list(columns), []
+    for number, cluster in enumerate(model.clusters_, start=1):
+        table = window.iloc[cluster.rows]
+        rows = known.rows(table)
+        called = predict(champion, rows)
+        names, counts = np.unique(called, return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        nearest = known.features[known.labels == names[order[0]]][shown].head(CLOSE_ROWS)
+        confidence = None
+        if hasattr(champion, "predict_proba"):
+            confidence = float(np.median(np.asarray(champion.predict_proba(rows)).max(axis=1)))
+        typical = window.iloc[list(cluster.medoids[:exemplars])][shown].to_dict("records")
+        cards.append(
+            ClusterCard(
+                number=number,
+                size=cluster.size,
+                share=cluster.share,
+                quality=None if np.isnan(cluster.quality) else float(cluster.quality),
+                called={str(names[index]): counts[index] / len(called) for index in order},
+                confidence=confidence,
+                features=_telling_features(table[shown], nearest),
+                exemplars=tuple(
+                    {str(name): _as_json(value) for name, value in row.items()} for row in typical
+                ),
+            )
+        )
+    return tuple(cards)
 
 
-def _make_card(
-    number: int,
-    cluster: Cluster,
-    champion: Any,
-    known: Known,
-    window: pd.DataFrame,
-    columns: list[str],
-    exemplars: int,
-) -> ClusterCard:
-    rows = window.iloc[cluster.rows]
-    called = predict(champion, known.rows(rows))
-    names, counts = np.unique(called, return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    nearest = known.features[known.labels == names[order[0]]][columns].head(CLOSE_ROWS)
-    typical = window.iloc[list(cluster.medoids[:exemplars])][columns]
-    return ClusterCard(
-        number=number,
-        size=cluster.size,
-        share=cluster.share,
-        quality=None if np.isnan(cluster.quality) else float(cluster.quality),
-        called={str(names[place]): counts[place] / len(called) for place in order},
-        confidence=_confidence(champion, known.rows(rows)),
-        features=_telling_features(rows[columns], nearest),
-        exemplars=tuple(
-            {str(name): _plain(value) for name, value in row.items()}
-            for row in typical.to_dict("records")
-        ),
-    )
-
-
-def _confidence(champion: Any, rows: Rows) -> float | None:
-    if not hasattr(champion, "predict_proba"):
-        return None
-    return float(np.median(np.asarray(champion.predict_proba(rows)).max(axis=1)))
-
-
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """Return a cell as JSON can hold it."""
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return None
@@ -144,14 +131,14 @@ def _telling_features(here: pd.DataFrame, known: pd.DataFrame) -> tuple[TellingF
     """Return the features that differ most from the known rows which look most like these."""
     if known.empty:
         return ()
-    found = [
+    features = [
         _number_feature(name, here[name], known[name])
         if is_numeric_dtype(here[name]) and not is_bool_dtype(here[name])
         else _category_feature(name, here[name], known[name])
         for name in here.columns
     ]
-    told = sorted(filter(None, found), key=lambda feature: -abs(feature.effect))
-    return tuple(told[:TOLD_FEATURES])
+    by_effect = sorted(filter(None, features), key=lambda feature: -abs(feature.effect))
+    return tuple(by_effect[:SHOWN_FEATURES])
 
 
 def _number_feature(name: str, here: pd.Series, known: pd.Series) -> TellingFeature | None:
@@ -162,11 +149,13 @@ def _number_feature(name: str, here: pd.Series, known: pd.Series) -> TellingFeat
     distance = ours.mean() - theirs.mean()
     if not np.isfinite(distance) or distance == 0:
         return None
-    # Two constants that differ tell the rows apart as well as anything can.
+    # Two constants that differ separate the rows completely.
     effect = distance / spread if spread > 0 else np.sign(distance) * 10
-    means = (f"{side.mean():.3g}" for side in (ours, theirs))
     return TellingFeature(
-        name=str(name), here=next(means), known=next(means), effect=float(np.clip(effect, -10, 10))
+        name=str(name),
+        here=f"{ours.mean():.3g}",
+        known=f"{theirs.mean():.3g}",
+        effect=float(np.clip(effect, -10, 10)),
     )
 
 
@@ -213,32 +202,25 @@ def compare_by_folds(
     smallest = int(np.unique(known.labels, return_counts=True)[1].min())
     splitter = StratifiedKFold(max(2, min(3, smallest)), shuffle=True, random_state=seed)
     folds = list(splitter.split(known.labels, known.labels))
-    pieces = _refits(known, folds, unknowns, unknown_label)
-    found = do_all(_fit_and_predict, pieces, shared=(seeded(estimator, seed), seed))
+
+    def pieces() -> Iterator[tuple[Rows, NDArray[Any], Rows]]:
+        """Yield for each fold what either model is fitted on, and the rows that it predicts."""
+        for fitted, held_out in folds:
+            part, rows = known.take(fitted), known.rows(known.features.iloc[held_out])
+            yield part.rows(), part.labels, rows
+            with_unknowns = pd.concat([part.features, unknowns], ignore_index=True)
+            # From a list, so that the type has room for the longest label.
+            labels = np.asarray([*part.labels.tolist(), *[unknown_label] * len(unknowns)])
+            yield part.rows(with_unknowns), labels, rows
+
+    predicted = do_all(_fit_and_predict, pieces(), shared=(seeded(estimator, seed), seed))
     answers = np.empty((2, len(known.labels)), dtype=object)
-    for (_, held_out), plain, rectified in zip(folds, found[::2], found[1::2], strict=True):
-        answers[0, held_out], answers[1, held_out] = plain, rectified
+    for (_, held_out), champion, challenger in zip(
+        folds, predicted[::2], predicted[1::2], strict=True
+    ):
+        answers[0, held_out], answers[1, held_out] = champion, challenger
     how = f"{len(known.labels)} training rows, each held out once from refits of both models"
     return _compare(known.labels, answers[0], answers[1], unknown_label, how)
-
-
-def _refits(
-    known: Known, folds: list[Any], unknowns: pd.DataFrame, unknown_label: Any
-) -> Iterator[tuple[Rows, NDArray[Any], Rows]]:
-    """Yield for each fold what either model is fitted on, and the rows that it must foretell."""
-    for fitted, held_out in folds:
-        part, rows = known.take(fitted), known.rows(known.features.iloc[held_out])
-        yield part.rows(), part.labels, rows
-        yield *_with_unknowns(part, unknowns, unknown_label), rows
-
-
-def _with_unknowns(
-    part: Known, unknowns: pd.DataFrame, unknown_label: Any
-) -> tuple[Rows, NDArray[Any]]:
-    rows = pd.concat([part.features, unknowns], ignore_index=True)
-    # From a list, so that the type has room for the longest label.
-    labels = np.asarray([*part.labels.tolist(), *[unknown_label] * len(unknowns)])
-    return part.rows(rows), labels
 
 
 def _fit_and_predict(
@@ -249,7 +231,7 @@ def _fit_and_predict(
 
 
 def predict(model: Any, rows: Rows) -> NDArray[Any]:
-    """Return a model's answers; booleans as 0 and 1, since a rectified model needs a third."""
+    """Return a model's answers; booleans as 0 and 1, because a rectified model needs a third."""
     pieces = list(chunks(np.arange(count(rows))))
     if len(pieces) > 1:
         answers = np.concatenate(
@@ -273,10 +255,18 @@ def _compare(
 ) -> Comparison:
     sides = (np.asarray(side, dtype=object).astype(str) for side in (truth, champion, challenger))
     truth, champion, challenger = sides
-    known, unknown = np.unique(truth), str(unknown_label)
-    classes = tuple(
-        _compare_class(label, truth == label, champion, challenger, unknown) for label in known
-    )
+    known, unknown, classes = np.unique(truth), str(unknown_label), []
+    for label in known:
+        is_class = truth == label
+        classes.append(
+            ClassComparison(
+                label=label,
+                rows=int(is_class.sum()),
+                champion=float(np.mean(champion[is_class] == label)),
+                challenger=float(np.mean(challenger[is_class] == label)),
+                unknown=float(np.mean(challenger[is_class] == unknown)),
+            )
+        )
     return Comparison(
         how=how,
         rows=len(truth),
@@ -288,28 +278,45 @@ def _compare(
     )
 
 
-def _compare_class(
-    label: str,
-    is_class: NDArray[Any],
-    champion: NDArray[Any],
-    challenger: NDArray[Any],
-    unknown_label: str,
-) -> ClassComparison:
-    return ClassComparison(
-        label=label,
-        rows=int(is_class.sum()),
-        champion=float(np.mean(champion[is_class] == label)),
-        challenger=float(np.mean(challenger[is_class] == label)),
-        unknown=float(np.mean(challenger[is_class] == unknown_label)),
+def find_blocker(
+    comparison: Comparison, unknowns: int, *, min_unknowns: int, max_class_loss: float
+) -> str:
+    """Return why the challenger may not be approved; empty if it may.
+
+    It was taught from too few unknown rows, or a known class loses too much. A class counts if its
+    recall falls by more than the limit and at least two of its held-out rows are lost: one row is
+    chance, however large a share of a small class it is.
+    """
+    if unknowns < min_unknowns:
+        return (
+            f"Only {counted(unknowns, 'row')} could be identified as unknown, fewer than the "
+            f"{min_unknowns} that review.min_unknowns asks for: too few to teach a class from. "
+            "A longer window would show more."
+        )
+    losses = [
+        known
+        for known in comparison.classes
+        if known.loss > max_class_loss + ROUNDING
+        and round(known.loss * known.rows) >= FEWEST_LOST_ROWS
+    ]
+    if not losses:
+        return ""
+    worst = max(losses, key=lambda known: known.loss)
+    others = f" {counted(len(losses) - 1, 'more class', 'more classes')} too." if losses[1:] else ""
+    return (
+        f"Class {plain(worst.label)!r} loses too much: the champion finds "
+        f"{percent(worst.champion)} of its {counted(worst.rows, 'held-out row')}, the challenger "
+        f"{percent(worst.challenger)}, which is {round(worst.loss * worst.rows):,} fewer; a class "
+        f"may lose {percent(max_class_loss)}, and a single row does not count.{others}"
     )
 
 
-# -- the picture
+# -- the projection
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """Rows in the plane; window rows that were not drawn are nan."""
+    """Rows in the plane; window rows that are not drawn are nan."""
 
     window: NDArray[Any]
     reference: NDArray[Any]
@@ -317,10 +324,13 @@ class Projection:
 
 
 def project(known: Known, window: pd.DataFrame, unknown: NDArray[Any], seed: int) -> Projection:
-    """Lay out some known rows and some window rows so that neighbours stay neighbours."""
+    """Project some known rows and some window rows to the plane with t-SNE."""
     rng = np.random.default_rng(seed)
     drawn = rng.permutation(len(known.labels))[:DRAWN_ROWS]
-    shown = _choose_window_rows(unknown, rng)
+    # Unknown rows first, up to a share: a few among many would not be seen.
+    order = rng.permutation(len(unknown))
+    first = order[unknown[order]][: int(DRAWN_UNKNOWNS * DRAWN_ROWS)]
+    shown = np.sort(np.concatenate([first, order[~unknown[order]][: DRAWN_ROWS - len(first)]]))
     table = pd.concat([known.features.iloc[drawn], window.iloc[shown]], ignore_index=True)
     numbers = Numbers().fit(table).transform(table).astype(float)
     scale = numbers.std(axis=0)
@@ -337,11 +347,3 @@ def project(known: Known, window: pd.DataFrame, unknown: NDArray[Any], seed: int
     of_window = np.full((len(window), 2), np.nan)
     of_window[shown] = points[len(drawn) :]
     return Projection(of_window, points[: len(drawn)], known.labels[drawn].astype(str))
-
-
-def _choose_window_rows(unknown: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-    """Return rows to draw, unknown ones first up to a part: few of many would not be seen."""
-    order = rng.permutation(len(unknown))
-    shown = order[unknown[order]][: int(DRAWN_UNKNOWNS * DRAWN_ROWS)]
-    others = order[~unknown[order]][: DRAWN_ROWS - len(shown)]
-    return np.sort(np.concatenate([shown, others]))

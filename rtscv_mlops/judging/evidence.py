@@ -1,7 +1,7 @@
 """Rows and scores of a window as artifacts: what is kept, and what one stage hands to the next.
 
-Only columns that may leave the source are ever written. Rows that the report alone needs are
-removed once it is drawn.
+Only columns that may leave the source are written. Rows that only the report needs are deleted
+once it is drawn.
 """
 
 import logging
@@ -24,7 +24,7 @@ from rtscv_mlops.window import Column, Window
 
 UNKNOWNS, SCORES = "unknowns.parquet", "evidence.npz"
 HANDED_OVER = "handed_over"
-"""Folder of the rows that the report is still to be drawn from."""
+"""Folder of the rows that the report is drawn from."""
 TABLES = ("window", "reference")
 ARRAYS = (
     "unknown",
@@ -39,7 +39,7 @@ ARRAYS = (
 log = logging.getLogger(__name__)
 
 
-def of_all_rows(
+def spread_as_all_rows(
     evidence: Evidence,
     drift: DriftSettings,
     window: Window,
@@ -49,7 +49,8 @@ def of_all_rows(
 ) -> Evidence:
     """Return the evidence with columns that are spread as all rows are, known and served.
 
-    Only distances are measured on them: a test counts rows, and sees some that were really served.
+    Only distances are measured on them. Tests depend on the number of rows, so they use rows of
+    the sample.
     """
     most = drift.max_rows
     if max(window.rows, len(known)) <= most:
@@ -72,7 +73,7 @@ def of_all_rows(
 
 
 def write_rows(run: WindowRun, monitor: Monitor, window: Window, done: Rectification) -> None:
-    """Write scores and places, and those unknown rows and columns that may leave the source."""
+    """Write scores and points, and the unknown rows and columns that may leave the source."""
     evidence, unknown = done.evidence, done.evidence.unknown
     arrays = {name: getattr(evidence, name) for name in ARRAYS}
     arrays["point_labels"] = evidence.point_labels.astype(str)
@@ -85,14 +86,21 @@ def write_rows(run: WindowRun, monitor: Monitor, window: Window, done: Rectifica
             champion_answers=done.champion_answers.astype(str),
         )
         run.write_file(scores)
-        rows = _shown_rows(monitor, window)
+        rows, key = window.sample[shown_columns(monitor, window.sample)], monitor.source.key
+        allowed = monitor.report.columns
+        has_key = monitor.report.key or (not isinstance(allowed, str) and key in allowed)
+        if window.keys is not None and key not in rows and has_key:
+            rows = pd.concat([window.keys.rename(key), rows], axis="columns")
         if rows.empty or not unknown.any() or not monitor.report.max_unknowns:
             return
+        clusters = np.zeros(len(unknown), dtype=int)
+        for number, cluster in enumerate(done.model.clusters_, start=1):
+            clusters[cluster.rows] = number
         rows = rows[unknown].assign(
             **{
                 "rtscv.champion_called": done.champion_answers[unknown].astype(str),
                 "rtscv.unknown_score": evidence.window_scores[unknown],
-                "rtscv.cluster": _cluster_numbers(done)[unknown],
+                "rtscv.cluster": clusters[unknown],
             }
         )
         if len(rows) > monitor.report.max_unknowns:
@@ -102,49 +110,32 @@ def write_rows(run: WindowRun, monitor: Monitor, window: Window, done: Rectifica
         run.write_file(unknowns)
 
 
-def _shown_rows(monitor: Monitor, window: Window) -> pd.DataFrame:
-    """Return the columns that may leave the source, and before them the key if that may too."""
-    rows, key = window.sample[shown_columns(monitor, window.sample)], monitor.source.key
-    allowed = monitor.report.columns
-    may_leave = monitor.report.key or (not isinstance(allowed, str) and key in allowed)
-    if window.keys is None or key in rows or not may_leave:
-        return rows
-    return pd.concat([window.keys.rename(key), rows], axis="columns")
-
-
-def _cluster_numbers(done: Rectification) -> Any:
-    numbers = np.zeros(len(done.evidence.unknown), dtype=int)
-    for number, cluster in enumerate(done.model.clusters_, start=1):
-        numbers[cluster.rows] = number
-    return numbers
-
-
 def hand_over(run: WindowRun, evidence: Evidence) -> None:
-    """Leave the rows that the report is drawn from, for a stage that runs elsewhere."""
+    """Store the rows that the report is drawn from, for a stage in another process."""
     with TemporaryDirectory() as folder:
         for name in TABLES:
             path = Path(folder, f"{name}.parquet")
-            # The index is kept: a table without columns has nothing else to count its rows by.
+            # The index is kept: without columns, nothing else shows the number of rows.
             getattr(evidence, name).reset_index(drop=True).to_parquet(path)
             run.write_file(path, HANDED_OVER)
 
 
 def take_over(run: WindowRun) -> Evidence | None:
     """Return what an earlier stage handed over; None if the rows are gone."""
-    wanted = {f"{HANDED_OVER}/{name}.parquet" for name in TABLES}
-    if not wanted <= run.list_artifacts(HANDED_OVER) or not run.has(SCORES):
+    files = {f"{HANDED_OVER}/{name}.parquet" for name in TABLES}
+    if not files <= run.list_artifacts(HANDED_OVER) or not run.has(SCORES):
         return None
     with TemporaryDirectory() as folder:
         rows = run.download(HANDED_OVER, folder)
-        held: dict[str, Any] = {name: pd.read_parquet(rows / f"{name}.parquet") for name in TABLES}
+        parts: dict[str, Any] = {name: pd.read_parquet(rows / f"{name}.parquet") for name in TABLES}
         with np.load(run.download(SCORES, folder)) as scores:
-            held |= {name: scores[name] for name in ARRAYS}
-    held["counted"] = tuple(held["counted"].tolist())
-    return Evidence(**held)
+            parts |= {name: scores[name] for name in ARRAYS}
+    parts["counted"] = tuple(parts["counted"].tolist())
+    return Evidence(**parts)
 
 
-def forget_rows(run: WindowRun) -> None:
-    """Remove the rows that were handed over; a store that cannot delete leaves them to `purge`."""
+def delete_handed_over(run: WindowRun) -> None:
+    """Delete the rows that were handed over; if the store cannot, `purge` tries again."""
     try:
         if run.list_artifacts(HANDED_OVER):
             run.delete_artifacts(HANDED_OVER)

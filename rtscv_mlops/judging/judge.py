@@ -1,13 +1,11 @@
-"""RTSCV on one window: from rows, champion and training data to facts, evidence and a model.
-
-Knows data that was already read; knows nothing of where results are written.
-"""
+"""RTSCV on one window: from rows, champion and training data to facts, evidence and a model."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from hashlib import sha256
+from math import isfinite
 from time import perf_counter
 from typing import Any
 
@@ -18,59 +16,53 @@ from pandas.api.types import is_numeric_dtype
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from rtscv_mlops.config.monitor import CanarySettings, Monitor, ReviewSettings
-from rtscv_mlops.errors import Code, ModelError, RtscvError, WindowError
+from rtscv_mlops.config.monitor import Monitor, RectifySettings
+from rtscv_mlops.errors import Code, InputError, ModelError, RtscvError, WindowError
 from rtscv_mlops.estimator.classifier import RTSCVClassifier
 from rtscv_mlops.estimator.learner import last_step
 from rtscv_mlops.estimator.network import is_network
-from rtscv_mlops.estimator.statistics import Assessment
-from rtscv_mlops.facts import CanaryFacts, Comparison, Evidence, WindowFacts
-from rtscv_mlops.judging import findings as canary
-from rtscv_mlops.judging.blocking import blocked_because, too_few_because
+from rtscv_mlops.facts import (
+    AssessmentFacts,
+    CanaryFacts,
+    ChallengerFacts,
+    ClusterCard,
+    Comparison,
+    Evidence,
+    Finding,
+    FindingCode,
+    WindowFacts,
+)
+from rtscv_mlops.judging.canary import missed_canary, try_canary
 from rtscv_mlops.judging.describe import (
     Known,
+    Projection,
     compare_by_folds,
     compare_on_holdout,
+    find_blocker,
     make_cards,
     predict,
     project,
     sample_known,
 )
-from rtscv_mlops.judging.findings import (
-    Concentration,
-    concentration,
-    copied_share,
-    find_concentrations,
-    find_oddities,
-    taught_fingerprints,
-)
+from rtscv_mlops.judging.findings import Traffic, find_doubts
 from rtscv_mlops.judging.reference import Baseline, Training
+from rtscv_mlops.models.load import Champion
+from rtscv_mlops.tracking import tags
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.window import Window
 
-COUNTED = {
-    "known_rows": "training rows compared",
-    "null_rows": "rows of the null",
-    "window_rows": "window rows compared",
-}
-BY_CLASS = {
-    "class_shift": "class shares over training",
-    "looks_like": "unknown rows look like",
-}
-"""How the diagnostics are called where people read them."""
-SEED, MOST_ROWS = "seed", "most rows looked at"
-"""What chose the rows of a sample; `score` reads both back."""
-
-SHOWN_CLASSES = 6
+AGREES = "agrees with the training data"
+"""Value of a version's tag whose baseline does not differ from the training data."""
 
 REPEATED_ROWS = 500
 """Rows of the two fits that show whether a fit can be repeated."""
 ASKED_ROWS = 2_000
-"""Rows of the window that both are asked about."""
+"""Rows of the window that both of them predict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rectification:
-    """What a window showed, the rows behind it, and the model that knows it."""
+    """What a window showed, the rows behind it, and the model that was taught its unknowns."""
 
     facts: WindowFacts
     evidence: Evidence
@@ -80,115 +72,215 @@ class Rectification:
 
     @property
     def challenger(self) -> Any:
-        """The rectified estimator; None where nothing was extracted, so that there is none."""
+        """The rectified estimator; None if no row was extracted."""
         return self.model.estimator_ if len(self.model.unknown_indices_) else None
 
 
-def rectify(
-    facts: WindowFacts,
-    monitor: Monitor,
-    window: Window,
-    champion: Any,
-    estimator: Any,
-    training: Training,
-    baseline: Baseline,
-) -> Rectification:
-    """Run RTSCV, and fill in what the facts so far lack."""
-    known = training.known
-    seconds: dict[str, float] = {}
-    with _timed(seconds, "rectify"), _convergence_noted() as noted:
-        model = _fit(monitor, estimator, training, window.sample, baseline)
-    unknown = np.zeros(len(window.sample), dtype=bool)
-    unknown[model.unknown_indices_] = True
-    rows = known.rows(window.sample)
-    before = _answers(champion, known, window.sample)
-    after = predict(model.estimator_, rows)
-    with _timed(seconds, "describe"):
-        columns = shown_columns(monitor, window.sample)
-        cards = make_cards(
-            model,
-            champion,
-            known,
-            window.sample,
-            columns=columns,
-            exemplars=monitor.report.exemplars,
+@dataclass(frozen=True, slots=True)
+class WindowJudge:
+    """Judges a window: the fitted `champion` serves, and `estimator` is its unfitted recipe."""
+
+    monitor: Monitor
+    window: Window
+    champion: Any
+    estimator: Any
+    training: Training
+    baseline: Baseline
+
+    def rectify(self, facts: WindowFacts) -> Rectification:
+        """Run RTSCV, and return the facts so far with what it showed."""
+        known, sample = self.training.known, self.window.sample
+        seconds: dict[str, float] = {}
+        with _timed(seconds, "rectify"), _convergence_warnings() as not_converged:
+            model = fit_rtscv(self.estimator, self.monitor, self.training, sample, self.baseline)
+        unknown = np.zeros(len(sample), dtype=bool)
+        unknown[model.unknown_indices_] = True
+        before = self._ask_champion(known, sample)
+        after = predict(model.estimator_, known.rows(sample))
+        with _timed(seconds, "describe"):
+            cards = make_cards(
+                model,
+                self.champion,
+                known,
+                sample,
+                columns=shown_columns(self.monitor, sample),
+                exemplars=self.monitor.report.exemplars,
+            )
+            points = project(known, sample, unknown, self.monitor.rectify.seed)
+        with _timed(seconds, "compare"):
+            comparison = self._compare(model)
+        canary: CanaryFacts | None = None
+        on_canary: tuple[Finding, ...] = ()
+        if self.monitor.canary is not None:
+            with _timed(seconds, "canary"):
+                canary, on_canary = self._try_canary(model, before)
+        traffic = Traffic.measure(self.window, known, unknown)
+        findings = self._find_all(model, traffic, on_canary, not_converged)
+        facts = facts.judged(
+            self._assessment_facts(model),
+            self._challenger_facts(cards, comparison, len(model.unknown_indices_)),
+            traffic.facts,
+            canary=canary,
+            findings=tuple(dict.fromkeys(findings)),
+            timings={name: round(value, 3) for name, value in seconds.items()},
         )
-        drawn = project(known, window.sample, unknown, monitor.rectify.seed)
-    with _timed(seconds, "compare"):
-        comparison = _compare(model, champion, estimator, training, window.sample, monitor)
-    assessment = model.assessment_
-    assert assessment is not None
-    planted, blind = None, ""
-    if monitor.canary is not None:
-        look = partial(_look_without, monitor, champion, estimator, training, baseline)
-        with _timed(seconds, "canary"):
-            planted, blind = _try_canary(monitor.canary, window, model, known, before, look)
-    taught = taught_fingerprints(known, window)
-    hours = None if window.times is None else window.times.dt.floor("h")
-    by_hour, by_origin = concentration(hours, unknown), concentration(window.origins, unknown)
-    findings = (
-        *window.findings,
-        *training.findings,
-        *baseline.findings,
-        *_concentrations(monitor, by_hour, by_origin),
-        *filter(None, [blind]),
-        *find_oddities(window, taught, assessment.unknown_rate, model),
-        *noted,
-        *(_repeatability(estimator, known, window.sample, monitor) if unknown.any() else ()),
-    )
-    facts = facts.model_copy(
-        update=_judged(assessment)
-        | {
-            "unknowns": int(unknown.sum()),
-            "unknown_label": str(model.unknown_label_),
-            "null": baseline.words,
-            "reference_rows": len(known.labels),
-            "clusters": cards,
-            "comparison": comparison,
-            "copies_share": copied_share(window, taught),
-            "unknown_hour_share": by_hour.share if by_hour else None,
-            "unknown_origin_share": by_origin.share if by_origin else None,
-            "canary": planted,
-            "blocked": _blocked(monitor.review, comparison, int(unknown.sum())),
-            "findings": tuple(dict.fromkeys(findings)),
-            "settings": _how(monitor, assessment.diagnostics),
-            "timings": {name: round(value, 3) for name, value in seconds.items()},
+        return Rectification(facts, self._evidence(model, unknown, points), model, before, after)
+
+    def _assessment_facts(self, model: RTSCVClassifier) -> AssessmentFacts:
+        """Return what the test showed, and how it was made."""
+        assessment = model.assessment_
+        assert assessment is not None
+        settings, diagnostics = self.monitor.rectify, assessment.diagnostics
+        method: dict[str, Any] = {
+            "alpha": settings.alpha,
+            "gate": diagnostics.get("gate", settings.gate),
+            "cv": settings.cv,
+            "sample_rate": diagnostics.get("ratio", settings.sample_rate),
+            "seed": settings.seed,
+            "max_rows": settings.max_rows,
         }
-    )
-    reference = baseline.rows
-    if reference is None:
-        reference = sample_known(known, monitor.drift.max_rows, monitor.rectify.seed).features
-    evidence = Evidence(
-        window=window.sample[columns],
-        reference=reference[columns],
-        unknown=unknown,
-        window_scores=model.window_scores_,
-        known_scores=model.known_scores_,
-        window_points=drawn.window,
-        reference_points=drawn.reference,
-        point_labels=drawn.labels,
-    )
-    return Rectification(facts, evidence, model, before, after)
+        for name in ("known_rows", "null_rows", "window_rows"):
+            if name in diagnostics:
+                method[name] = diagnostics[name]
+        for name in ("class_shift", "looks_like"):
+            by_class = diagnostics.get(name, {}).items()
+            # JSON has no infinity.
+            numbers = {str(label): value for label, value in by_class if value and isfinite(value)}
+            if numbers:
+                method[name] = numbers
+        return AssessmentFacts(
+            verdict=str(assessment.verdict),
+            headline=str(assessment),
+            p_value=assessment.p_value,
+            unknowns=len(model.unknown_indices_),
+            unknown_rate=assessment.unknown_rate,
+            unknown_rate_interval=assessment.unknown_rate_interval,
+            known_false_rate=assessment.known_false_rate,
+            unknown_label=str(model.unknown_label_),
+            null=self.baseline.description,
+            reference_rows=len(self.training.known.labels),
+            settings=method,
+        )
+
+    def _challenger_facts(
+        self, cards: tuple[ClusterCard, ...], comparison: Comparison | None, unknowns: int
+    ) -> ChallengerFacts:
+        """Return what a reviewer decides on, and whether approval is blocked."""
+        blocked, rule = "", self.monitor.review
+        if comparison is not None:
+            blocked = find_blocker(
+                comparison,
+                unknowns,
+                min_unknowns=rule.min_unknowns,
+                max_class_loss=rule.max_class_loss,
+            )
+        return ChallengerFacts(clusters=cards, comparison=comparison, blocked=blocked)
+
+    def _find_all(
+        self,
+        model: RTSCVClassifier,
+        traffic: Traffic,
+        on_canary: Iterable[Finding],
+        not_converged: Iterable[Finding],
+    ) -> Iterator[Finding]:
+        """Yield what is unusual about inputs, traffic and fits, in the order of a report."""
+        yield from Finding.all_of(FindingCode.SOURCE, self.window.findings)
+        yield from self.training.findings
+        yield from self.baseline.findings
+        allowed, origin = self.monitor.report.columns, self.monitor.source.origin or ""
+        names_origin = not isinstance(allowed, str) and origin in allowed
+        yield from traffic.find_concentrations(origin, shown=names_origin)
+        yield from on_canary
+        yield from traffic.find_repeats()
+        yield from find_doubts(model)
+        yield from not_converged
+        if len(model.unknown_indices_):
+            known, sample = self.training.known, self.window.sample
+            yield from check_repeatable(self.estimator, known, sample, self.monitor.rectify.seed)
+
+    def _compare(self, model: RTSCVClassifier) -> Comparison | None:
+        """Compare champion and challenger; None if there is no challenger."""
+        if len(model.unknown_indices_) == 0:
+            return None
+        label = model.estimator_classes_[list(model.classes_).index(model.unknown_label_)]
+        holdout, known = self.training.holdout, self.training.known
+        if holdout is not None:
+            return compare_on_holdout(self.champion, model.estimator_, holdout, label)
+        unknowns = self.window.sample.iloc[model.unknown_indices_]
+        return compare_by_folds(self.estimator, known, unknowns, label, self.monitor.rectify.seed)
+
+    def _try_canary(
+        self, model: RTSCVClassifier, answers: NDArray[Any]
+    ) -> tuple[CanaryFacts | None, tuple[Finding, ...]]:
+        """Return what became of the canary, with a finding if it failed or was not found."""
+        assert model.assessment_ is not None
+        assert self.monitor.canary is not None
+
+        def look(label: Any, known: Known, sample: pd.DataFrame) -> RTSCVClassifier:
+            baseline = self.baseline
+            if baseline.rows is not None:  # The baseline may not show the hidden class either.
+                is_hidden = self._ask_champion(known, baseline.rows) == label
+                baseline = replace(baseline, rows=baseline.rows[~is_hidden])
+            training = replace(self.training, known=known)
+            return fit_rtscv(self.estimator, self.monitor, training, sample, baseline)
+
+        try:
+            canary = try_canary(
+                self.monitor.canary,
+                self.window,
+                self.training.known,
+                answers,
+                look,
+                alone=not model.assessment_.detected,
+                seed=model.random_state,
+            )
+        except RtscvError as error:
+            text = f"No canary was planted: {error}"
+            return None, (Finding(FindingCode.CANARY_NOT_PLANTED, text),)
+        return canary, () if canary.found else (missed_canary(canary),)
+
+    def _ask_champion(self, known: Known, sample: pd.DataFrame) -> NDArray[Any]:
+        """Return the champion's answers; a window that it cannot take cannot be judged."""
+        try:
+            return predict(self.champion, known.rows(sample))
+        except Exception as error:  # the champion is the user's, and may raise anything
+            raise WindowError(
+                f"The champion has no answer for rows of this window: {error}. "
+                f"{_untaught_values(sample, known.features)}Correct the source, or serve a model "
+                "that takes such rows.",
+                code=Code.MODEL_REFUSES,
+            ) from error
+
+    def _evidence(
+        self, model: RTSCVClassifier, unknown: NDArray[Any], points: Projection
+    ) -> Evidence:
+        """Return the rows and scores that a report may draw."""
+        columns, reference = shown_columns(self.monitor, self.window.sample), self.baseline.rows
+        if reference is None:
+            most, seed = self.monitor.drift.max_rows, self.monitor.rectify.seed
+            reference = sample_known(self.training.known, most, seed).features
+        return Evidence(
+            window=self.window.sample[columns],
+            reference=reference[columns],
+            unknown=unknown,
+            window_scores=model.window_scores_,
+            known_scores=model.known_scores_,
+            window_points=points.window,
+            reference_points=points.reference,
+            point_labels=points.labels,
+        )
 
 
-def _judged(assessment: Assessment) -> dict[str, Any]:
-    """Return what the test says of a window, by the names that facts have for it."""
-    return {
-        "verdict": str(assessment.verdict),
-        "headline": str(assessment),
-        "p_value": assessment.p_value,
-        "unknown_rate": assessment.unknown_rate,
-        "unknown_rate_interval": assessment.unknown_rate_interval,
-        "known_false_rate": assessment.known_false_rate,
-    }
-
-
-def _blocked(rule: ReviewSettings, comparison: Comparison | None, unknowns: int) -> str:
-    """Say why nobody may approve the challenger; nothing if there is none, or somebody may."""
-    if comparison is None:
-        return ""
-    too_few = too_few_because(unknowns, rule.min_unknowns)
-    return too_few or blocked_because(comparison, rule.max_class_loss)
+def _untaught_values(sample: pd.DataFrame, taught: pd.DataFrame) -> str:
+    """Return a sentence about columns with values that the training data does not have."""
+    columns = []
+    for name in sample.columns:
+        if is_numeric_dtype(sample[name]):
+            continue
+        new = sorted(set(sample[name].dropna().map(str)) - set(taught[name].dropna().map(str)))
+        if new:
+            columns.append(f"{name!r} ({', '.join(map(repr, new[:3]))})")
+    return f"Values that were never taught are in {', '.join(columns[:5])}. " if columns else ""
 
 
 def shown_columns(monitor: Monitor, sample: pd.DataFrame) -> list[str]:
@@ -199,19 +291,31 @@ def shown_columns(monitor: Monitor, sample: pd.DataFrame) -> list[str]:
     return [name for name in sample.columns if allowed == "model" or name in allowed]
 
 
-def _fit(
-    monitor: Monitor, estimator: Any, training: Training, sample: pd.DataFrame, baseline: Baseline
+def make_classifier(
+    estimator: Any,
+    settings: RectifySettings,
+    *,
+    unknown_label: str | int | None = None,
+    seed: int | None = None,
 ) -> RTSCVClassifier:
-    settings, known = monitor.rectify, training.known
-    model = RTSCVClassifier(
+    """Return RTSCV as a monitor's settings say; `seed` replaces that of the settings."""
+    return RTSCVClassifier(
         estimator,
         sample_rate=settings.sample_rate,
         cv=settings.cv,
-        unknown_label=training.unknown_label,
+        unknown_label=unknown_label,
         alpha=settings.alpha,
         gate=settings.gate,
-        random_state=settings.seed,
+        random_state=settings.seed if seed is None else seed,
     )
+
+
+def fit_rtscv(
+    estimator: Any, monitor: Monitor, training: Training, sample: pd.DataFrame, baseline: Baseline
+) -> RTSCVClassifier:
+    """Fit RTSCV on the training rows and a window."""
+    known = training.known
+    model = make_classifier(estimator, monitor.rectify, unknown_label=training.unknown_label)
     try:
         return model.fit(
             known.rows(),
@@ -230,159 +334,89 @@ def _fit(
         ) from error
 
 
-def _concentrations(
-    monitor: Monitor, by_hour: Concentration | None, by_origin: Concentration | None
-) -> Iterator[str]:
-    allowed, column = monitor.report.columns, monitor.source.origin or ""
-    shown = not isinstance(allowed, str) and column in allowed
-    return find_concentrations(by_hour, by_origin, column, shown=shown)
-
-
-def _try_canary(
-    settings: CanarySettings,
-    window: Window,
-    model: RTSCVClassifier,
-    known: Known,
-    answers: NDArray[Any],
-    look: canary.Look,
-) -> tuple[CanaryFacts | None, str]:
-    """Return what became of the canary, and what is to be said of it; no failure goes further."""
-    assert model.assessment_ is not None
-    alone, seed = not model.assessment_.detected, model.random_state
-    try:
-        found = canary.try_canary(settings, window, known, answers, look, alone=alone, seed=seed)
-    except RtscvError as error:
-        return None, f"No canary was planted: {error}"
-    return found, "" if found.found else canary.words(found)
-
-
-def _look_without(
-    monitor: Monitor,
-    champion: Any,
-    estimator: Any,
-    training: Training,
-    baseline: Baseline,
-    label: Any,
-    known: Known,
-    sample: pd.DataFrame,
-) -> RTSCVClassifier:
-    """Run RTSCV as if a class had never been taught; the baseline may not show it either."""
-    if baseline.rows is not None:
-        is_hidden = _answers(champion, known, baseline.rows) == label
-        baseline = replace(baseline, rows=baseline.rows[~is_hidden])
-    return _fit(monitor, estimator, replace(training, known=known), sample, baseline)
-
-
-def _answers(champion: Any, known: Known, sample: pd.DataFrame) -> NDArray[Any]:
-    """Return what the champion says of the window; one that refuses it cannot be judged by it."""
-    try:
-        return predict(champion, known.rows(sample))
-    except Exception as error:  # the champion is the user's, and may raise anything
-        raise WindowError(
-            f"The champion has no answer for rows of this window: {error}. "
-            f"{_new_words(sample, known.features)}Correct the source, or serve a model that takes "
-            "such rows.",
-            code=Code.MODEL_REFUSES,
-        ) from error
-
-
-def _new_words(sample: pd.DataFrame, taught: pd.DataFrame) -> str:
-    """Say which columns hold words that the training data does not have."""
-    words = {
-        name: sorted(set(sample[name].dropna().map(str)) - set(taught[name].dropna().map(str)))
-        for name in sample.columns
-        if not is_numeric_dtype(sample[name])
-    }
-    named = [f"{name!r} ({', '.join(map(repr, new[:3]))})" for name, new in words.items() if new]
-    return f"Values that were never taught are in {', '.join(named[:5])}. " if named else ""
-
-
-def _compare(
-    model: RTSCVClassifier,
-    champion: Any,
-    estimator: Any,
-    training: Training,
-    sample: pd.DataFrame,
-    monitor: Monitor,
-) -> Comparison | None:
-    if len(model.unknown_indices_) == 0:
-        return None
-    label = model.estimator_classes_[list(model.classes_).index(model.unknown_label_)]
-    if training.holdout is not None:
-        return compare_on_holdout(champion, model.estimator_, training.holdout, label)
-    unknowns = sample.iloc[model.unknown_indices_]
-    return compare_by_folds(estimator, training.known, unknowns, label, monitor.rectify.seed)
-
-
-def _how(monitor: Monitor, diagnostics: Any) -> dict[str, Any]:
-    """Return how the result was obtained, in words and numbers that a table can show."""
-    used = monitor.rectify
-    asked = {
-        "level of the test": used.alpha,
-        "what scores rows": diagnostics.get("gate", used.gate),
-        "folds (k)": used.cv,
-        "weight of the window (c)": diagnostics.get("ratio", used.sample_rate),
-        SEED: used.seed,
-        MOST_ROWS: used.max_rows,
-    }
-    found = {said: diagnostics[name] for name, said in COUNTED.items() if name in diagnostics}
-    by_class = {said: _by_class(diagnostics.get(name, {})) for name, said in BY_CLASS.items()}
-    return asked | found | {said: text for said, text in by_class.items() if text}
-
-
-def _by_class(numbers: Mapping[Any, float]) -> str:
-    """Return the largest numbers with their classes; none if all are nothing."""
-    found = sorted((item for item in numbers.items() if item[1]), key=lambda item: -item[1])
-    more = ", …" if len(found) > SHOWN_CLASSES else ""
-    return ", ".join(f"{label} {value:.3g}" for label, value in found[:SHOWN_CLASSES]) + more
-
-
-def _repeatability(
-    estimator: Any, known: Known, sample: pd.DataFrame, monitor: Monitor
-) -> tuple[str, ...]:
-    """Fit twice on a few rows: a model that ignores its seed makes a review unrepeatable."""
-    few = sample_known(known, REPEATED_ROWS, monitor.rectify.seed)
+def check_repeatable(
+    estimator: Any, known: Known, sample: pd.DataFrame, seed: int
+) -> tuple[Finding, ...]:
+    """Fit twice on a few rows: if a model ignores its seed, a review cannot be repeated."""
+    few = sample_known(known, REPEATED_ROWS, seed)
     rows = known.rows(sample.head(ASKED_ROWS))
-    seeded = RTSCVClassifier(estimator, random_state=monitor.rectify.seed)
+    seeded = RTSCVClassifier(estimator, random_state=seed)
     first, second = (clone(seeded).fit(few.rows(), few.labels).predict(rows) for _ in range(2))
     if np.array_equal(first, second):
         return ()
+    advice = "Give the model a random_state."
+    if is_network(last_step(estimator)):
+        advice = (
+            "A network has no random_state, and torch was seeded before each fit: seed what else "
+            "it draws from, such as NumPy, in a skorch callback, or set "
+            "torch.use_deterministic_algorithms(True)."
+        )
     return (
-        f"Two fits of {type(estimator).__name__} on the same rows with the same seed disagree on "
-        f"{np.mean(first != second):.1%} of the window, so the result cannot be repeated exactly. "
-        + _how_to_seed(estimator),
+        Finding(
+            FindingCode.NOT_REPEATABLE,
+            f"Two fits of {type(estimator).__name__} on the same rows with the same seed disagree "
+            f"on {np.mean(first != second):.1%} of the window, so the result cannot be repeated "
+            f"exactly. {advice}",
+        ),
     )
 
 
-def _how_to_seed(estimator: Any) -> str:
-    if not is_network(last_step(estimator)):
-        return "Give the model a random_state."
-    return (
-        "A network has no random_state, and torch was seeded before each fit: seed what else it "
-        "draws from, such as NumPy, in a skorch callback, or set "
-        "torch.use_deterministic_algorithms(True)."
-    )
+def check_baseline(
+    baseline: Baseline,
+    known: Known,
+    estimator: Any,
+    monitor: Monitor,
+    registry: ModelRegistry,
+    champion: Champion,
+) -> tuple[Finding, ...]:
+    """Return a finding if the baseline itself differs from the training data.
+
+    The answer for a champion and a baseline is kept as a tag of the version.
+    """
+    rows = baseline.rows
+    if rows is None:
+        return ()
+
+    def compare() -> str:
+        model = make_classifier(estimator, monitor.rectify)
+        try:
+            model.fit(known.rows(), known.labels, deployment=known.rows(rows))
+        except InputError as error:
+            return f"The baseline could not be compared with the training data: {error}"
+        assert model.assessment_ is not None
+        if model.assessment_.verdict.is_quiet:
+            return AGREES
+        return (
+            f"The baseline itself differs from the training data ({model.assessment_.verdict}). "
+            "Windows are compared with the baseline, so what it has in common with them is not "
+            "reported; retrain the champion on newer rows to remove the difference."
+        )
+
+    tag = f"{tags.BASELINE}.{sha256(baseline.description.encode()).hexdigest()[:8]}"
+    text = registry.versions.tag_once(champion.version, tag, compare)
+    return () if text == AGREES else (Finding(FindingCode.BASELINE_DIFFERS, text),)
 
 
 @contextmanager
-def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+def _timed(seconds: dict[str, float], part: str) -> Iterator[None]:
     start = perf_counter()
     yield
-    seconds[stage] = perf_counter() - start
+    seconds[part] = perf_counter() - start
 
 
 @contextmanager
-def _convergence_noted() -> Iterator[list[str]]:
-    """Collect what the estimator says about not converging; other warnings pass."""
-    noted: list[str] = []
+def _convergence_warnings() -> Iterator[list[Finding]]:
+    """Collect warnings of the estimator that it did not converge; pass on all others."""
+    findings: list[Finding] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
-        yield noted
+        yield findings
     for warning in caught:
         if issubclass(warning.category, ConvergenceWarning):
-            noted.append(f"A fit did not converge: {str(warning.message).splitlines()[0]}")
+            text = f"A fit did not converge: {str(warning.message).splitlines()[0]}"
+            findings.append(Finding(FindingCode.NOT_CONVERGED, text))
         else:
             warnings.warn_explicit(
                 warning.message, warning.category, warning.filename, warning.lineno
             )
-    noted[:] = dict.fromkeys(noted)
+    findings[:] = dict.fromkeys(findings)

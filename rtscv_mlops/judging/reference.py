@@ -1,12 +1,10 @@
-"""The null that a window is compared with: training data, or clean windows from deployment.
+"""What a window is compared with: the training data, or clean windows from deployment.
 
-Windows that a monitor collects by itself are kept as an artifact of their own run, so that they
-stay with the champion's version whatever becomes of the source.
+A monitor that collects clean windows by itself keeps each as an artifact of its own run. They stay
+with the champion's version, whatever happens to the source.
 """
 
 from dataclasses import dataclass
-from functools import partial
-from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import Code, InputError, NotAssessed, TrainingDataError
-from rtscv_mlops.estimator.classifier import RTSCVClassifier
+from rtscv_mlops.errors import Code, NotAssessed, TrainingDataError
+from rtscv_mlops.facts import Finding, FindingCode
 from rtscv_mlops.judging.describe import Known
 from rtscv_mlops.models.load import Champion
 from rtscv_mlops.models.training import (
@@ -33,35 +31,22 @@ from rtscv_mlops.tracking.runs import RunSummary
 from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval, Window
 
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """What the champion was fitted on, and rows held out from that where they were logged."""
-
-    known: Known
-    digest: str
-    source: str
-    holdout: Known | None = None
-    findings: tuple[str, ...] = ()
-    unknown_label: str | int | None = None
-    """How unknowns are to be called; None leaves it to the labels."""
-
-
 ARTIFACT = "baseline.parquet"
 QUIET, APPROVED = "quiet", "approved"
-AGREES = "agrees with the training data"
 
 KEPT_ROWS = 5_000
 """Rows of a window that a baseline keeps."""
 
+# -- the baseline
+
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Rows of the clean period, or None for the training data itself; `words` says which."""
+    """Rows of the clean period, or None for the training data itself."""
 
     rows: pd.DataFrame | None
-    words: str
-    findings: tuple[str, ...] = ()
+    description: str
+    findings: tuple[Finding, ...] = ()
 
 
 def find_baseline(
@@ -72,7 +57,7 @@ def find_baseline(
     if wanted is None:
         return Baseline(None, "training data")
     if wanted.first is not None:
-        return _collected(monitor, registry, champion, interval)
+        return _collect_baseline(monitor, registry, champion, interval)
     assert wanted.start is not None
     assert wanted.end is not None
     clean = Interval(wanted.start, wanted.end)
@@ -85,20 +70,22 @@ def find_baseline(
             Code.NO_BASELINE,
             f"There is nothing to compare with: {error} Correct the baseline's dates.",
         ) from error
-    findings = window.findings
+    findings = Finding.all_of(FindingCode.SOURCE, window.findings)
     if clean.start < interval.end and interval.start < clean.end:
-        findings = (*findings, "This window is part of the baseline: it is compared with itself.")
+        text = "This window is part of the baseline: it is compared with itself."
+        findings = (*findings, Finding(FindingCode.BASELINE_OVERLAPS, text))
     return Baseline(window.sample, f"baseline {clean}", findings)
 
 
-def _collected(
+def _collect_baseline(
     monitor: Monitor, registry: ModelRegistry, champion: Champion, interval: Interval
 ) -> Baseline:
-    first = wanted_windows(monitor)
-    kept = kept_runs(monitor, registry, champion, interval)[:first]
-    if len(kept) < first:
-        words = f"training data (baseline: {len(kept)} of {first} windows collected so far)"
-        return Baseline(None, words)
+    """Return the rows of the windows that were kept, once there are enough of them."""
+    wanted = wanted_windows(monitor)
+    kept = find_kept_runs(monitor, registry, champion, interval)[:wanted]
+    if len(kept) < wanted:
+        so_far = f"{len(kept)} of {wanted} windows collected so far"
+        return Baseline(None, f"training data (baseline: {so_far})")
     with TemporaryDirectory() as folder:
         files = [
             registry.run(run.run_id).download(ARTIFACT, Path(folder, run.run_id)) for run in kept
@@ -107,7 +94,7 @@ def _collected(
     if len(rows) > KEPT_ROWS:
         rows = rows.sample(KEPT_ROWS, random_state=monitor.rectify.seed, ignore_index=True)
     span = f"{kept[0].window} to {kept[-1].window}"
-    return Baseline(rows, f"baseline of {first} quiet or approved windows, {span}")
+    return Baseline(rows, f"baseline of {wanted} quiet or approved windows, {span}")
 
 
 def wanted_windows(monitor: Monitor) -> int:
@@ -115,7 +102,7 @@ def wanted_windows(monitor: Monitor) -> int:
     return monitor.baseline.first or 0 if monitor.baseline else 0
 
 
-def kept_runs(
+def find_kept_runs(
     monitor: Monitor, registry: ModelRegistry, champion: Champion, interval: Interval
 ) -> list[RunSummary]:
     """Return the windows before this one that were kept for the champion, oldest first."""
@@ -130,7 +117,7 @@ def kept_runs(
 
 
 def keep_for_baseline(run: WindowRun, window: Window, how: str, seed: int) -> None:
-    """Keep rows of a clean window with its run."""
+    """Keep rows of a clean window with its run; `how` is `QUIET` or `APPROVED`."""
     rows = window.sample
     if len(rows) > KEPT_ROWS:
         rows = rows.sample(KEPT_ROWS, random_state=seed)
@@ -141,77 +128,57 @@ def keep_for_baseline(run: WindowRun, window: Window, how: str, seed: int) -> No
     run.set_tags({tags.BASELINE: how})
 
 
-def disagreement(
-    baseline: Baseline,
-    known: Known,
-    estimator: object,
-    monitor: Monitor,
-    registry: ModelRegistry,
-    champion: Champion,
-) -> tuple[str, ...]:
-    """Warn where the clean period itself differs from the training data.
-
-    It is found out once for a champion and a baseline, and kept as a tag of the version.
-    """
-    if baseline.rows is None:
-        return ()
-    name = f"{tags.BASELINE}.{sha256(baseline.words.encode()).hexdigest()[:8]}"
-    find_out = partial(_compare, baseline.rows, known, estimator, monitor)
-    said = registry.versions.tag_once(champion.version, name, find_out)
-    return () if said == AGREES else (said,)
+# -- the training data
 
 
-def _compare(rows: pd.DataFrame, known: Known, estimator: object, monitor: Monitor) -> str:
-    settings = monitor.rectify
-    model = RTSCVClassifier(
-        estimator, alpha=settings.alpha, gate=settings.gate, random_state=settings.seed
-    )
-    try:
-        model.fit(known.rows(), known.labels, deployment=known.rows(rows))
-    except InputError as error:
-        return f"The baseline could not be compared with the training data: {error}"
-    assert model.assessment_ is not None
-    if model.assessment_.verdict.is_quiet:
-        return AGREES
-    return (
-        f"The baseline itself differs from the training data ({model.assessment_.verdict}). "
-        "Windows are compared with the baseline, so what it has in common with them is not "
-        "reported; retrain the champion on newer rows to take the difference away."
-    )
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What the champion was fitted on, and held-out rows if they were logged."""
 
+    known: Known
+    digest: str
+    source: str
+    holdout: Known | None = None
+    findings: tuple[Finding, ...] = ()
+    unknown_label: str | int | None = None
+    """The label of unknown rows; None derives it from the labels."""
 
-BOOLEANS = (
-    "The labels are true and false, and there is no third boolean: a rectified model answers 0 and "
-    "1 for them, and 2 for unknown."
-)
+    @property
+    def had_boolean_labels(self) -> bool:
+        """Whether the labels were true and false before they became 0 and 1."""
+        return any(finding.code is FindingCode.BOOLEAN_LABELS for finding in self.findings)
 
 
 def find_training(monitor: Monitor, client: MlflowClient, champion: Champion) -> Training:
     """Return what the champion was fitted on, checked against the model."""
     rectified = is_rectified(client, champion)
-    data = _read(monitor, client, champion, rectified)
-    findings = (*data.findings, *check_training_data(data.features, data.labels, champion))
+    reference = monitor.reference
+    # A champion that was a challenger was taught unknowns, which the reference does not have.
+    if reference is None or rectified:
+        data = load_training_data(client, champion)
+    else:
+        table = read_reference(reference, champion.columns)
+        source = reference.path or reference.table or "the query of the monitor's reference"
+        data = TrainingData(
+            table.features, table.labels, table.digest, source, findings=table.findings
+        )
+    texts = (*data.findings, *check_training_data(data.features, data.labels, champion))
+    findings = Finding.all_of(FindingCode.TRAINING_DATA, texts)
     if np.asarray(data.labels).dtype == bool:
-        findings = (*findings, BOOLEANS)
+        text = (
+            "The labels are true and false, and there is no third boolean: a rectified model "
+            "answers 0 and 1 for them, and 2 for unknown."
+        )
+        findings = (*findings, Finding(FindingCode.BOOLEAN_LABELS, text))
     known = _known(data.features, data.labels, champion)
-    label = monitor.rectify.unknown_label
-    if rectified:
-        label = _next_unknown_label(known, label)
-    _check_unknown_label(known, label)
-    holdout = None if data.holdout is None else _known(*data.holdout, champion)
-    return Training(known, data.digest, data.source, holdout, findings, label)
-
-
-def _read(
-    monitor: Monitor, client: MlflowClient, champion: Champion, rectified: bool
-) -> TrainingData:
-    place = monitor.reference
-    # A champion that we made was taught unknowns, which the monitor's reference does not have.
-    if place is None or rectified:
-        return load_training_data(client, champion)
-    table = read_reference(place, champion.columns)
-    source = place.path or place.table or "the query of the monitor's reference"
-    return TrainingData(table.features, table.labels, table.digest, source, findings=table.findings)
+    return Training(
+        known,
+        data.digest,
+        data.source,
+        None if data.holdout is None else _known(*data.holdout, champion),
+        findings,
+        _choose_unknown_label(known, monitor.rectify.unknown_label, rectified=rectified),
+    )
 
 
 def _known(features: pd.DataFrame, labels: pd.Series, champion: Champion) -> Known:
@@ -219,29 +186,35 @@ def _known(features: pd.DataFrame, labels: pd.Series, champion: Champion) -> Kno
     return Known(features, values.astype(int) if values.dtype == bool else values, champion.rows)
 
 
-def _next_unknown_label(known: Known, name: str | int | None) -> str | int | None:
-    """Return a name for what is unknown now, where an earlier unknown has become a class."""
+def _choose_unknown_label(
+    known: Known, name: str | int | None, *, rectified: bool
+) -> str | int | None:
+    """Return the label of unknown rows; refuse one that is a class, or has another type.
+
+    If the champion is rectified, an earlier unknown may have become a class. Then the next name
+    with a number is taken.
+    """
     labels = set(known.labels.tolist())
-    if not all(isinstance(label, str) for label in labels):
-        return None if name in labels else name
-    first = "unknown" if name is None else str(name)
-    numbered = (f"{first}_{number}" for number in count(2))
-    return name if first not in labels else next(one for one in numbered if one not in labels)
-
-
-def _check_unknown_label(known: Known, name: str | int | None) -> None:
-    """Refuse a name for unknowns that could be mistaken for a class, or has another type."""
-    labels = known.labels.tolist()
+    is_text = all(isinstance(label, str) for label in labels)
+    if rectified and not is_text:
+        name = None if name in labels else name
+    elif rectified:
+        first = "unknown" if name is None else str(name)
+        if first in labels:
+            numbered = (f"{first}_{number}" for number in count(2))
+            name = next(label for label in numbered if label not in labels)
     if name is None and "unknown" in labels:
         raise TrainingDataError(
             "A known class is called 'unknown' already, so unknowns need another name. "
             "Choose one as rectify.unknown_label.",
             code=Code.UNKNOWN_LABEL_TAKEN,
         )
-    if name is not None and isinstance(name, str) != isinstance(labels[0], str):
-        kind = "text" if isinstance(labels[0], str) else "whole numbers"
+    if name is not None and isinstance(name, str) != is_text:
+        kind = "text" if is_text else "whole numbers"
         raise TrainingDataError(
-            f"rectify.unknown_label is {name!r}, but the model's labels are {kind}. Whoever reads "
-            "the model's answers expects one type: choose a label of that type, or leave it out.",
+            f"rectify.unknown_label is {name!r}, but the model's labels are {kind}. Programs that "
+            "read the model's answers expect one type: choose a label of that type, or leave it "
+            "out.",
             code=Code.UNKNOWN_LABEL_TYPE,
         )
+    return name

@@ -1,4 +1,4 @@
-"""The doctor: what a monitor needs, whether it is there, and what to do if not."""
+"""Checks what a monitor needs: whether it is there, and what to do if not."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ SAFE_MLFLOW = "3.17.2"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at; `found` ends with what to do where it is not well."""
+    """The result of one check; `found` ends with what to do if it is not ok."""
 
     what: str
     state: Literal["ok", "warning", "problem"]
@@ -30,15 +30,26 @@ class Check:
 
 
 def check_monitor(monitor: Monitor) -> Iterator[Check]:
-    """Look at everything that a run needs, in the order in which a run needs it."""
+    """Check everything that a run needs, in the order in which a run needs it.
+
+    Parameters
+    ----------
+    monitor : Monitor
+        The monitor to check.
+
+    Yields
+    ------
+    Check
+        One result for each thing, and one more for each warning about it.
+    """
     yield Check("monitor", "ok", f"{monitor.name!r} watches model {monitor.model.name!r}")
     try:
         client = connect(monitor.model)
-        yield from _server(client)
+        yield from _check_server(client)
         champion = load_champion(client, monitor.model)
     except RtscvError as error:
         yield Check("champion", "problem", str(error))
-        yield from _place(monitor)
+        yield from _check_source(monitor)
         return
     columns = ", ".join(champion.column_names[:4]) + (", …" if len(champion.columns) > 4 else "")
     yield Check(
@@ -49,33 +60,32 @@ def check_monitor(monitor: Monitor) -> Iterator[Check]:
     )
     problems = ModelRegistry.of(client, monitor.model).decisions.history().problems
     yield from (Check("champion", "warning", each) for each in (*champion.findings, *problems))
-    yield from _training(monitor, client, champion)
-    yield from _place(monitor, champion.columns)
-    yield from _compute(monitor)
-    yield from _alerts(monitor)
+    yield from _check_training(monitor, client, champion)
+    yield from _check_source(monitor, champion.columns)
+    yield from _check_compute(monitor)
+    yield from _check_alerts(monitor)
 
 
-def _server(client: MlflowClient) -> Iterator[Check]:
-    name = greet(client)
-    yield Check("mlflow", "ok", name)
+def _check_server(client: MlflowClient) -> Iterator[Check]:
+    yield Check("mlflow", "ok", greet(client))
     if is_open(client):
         yield Check(
             "mlflow",
             "warning",
-            "the server answers without a login: whoever reaches it can move the champion. "
-            "Start it with --app-name basic-auth, or put it behind a proxy that asks.",
+            "the server answers without a login: everyone who reaches it can move the champion. "
+            "Start it with --app-name basic-auth, or put it behind a proxy that asks for a login.",
         )
-    told = server_version(client)
-    if told and Version(told) < Version(SAFE_MLFLOW):
+    version = server_version(client)
+    if version and Version(version) < Version(SAFE_MLFLOW):
         yield Check(
             "mlflow",
             "warning",
-            f"the server is MLflow {told}. Holes that let others read its files or act through it "
-            f"were closed by {SAFE_MLFLOW}: update it.",
+            f"the server is MLflow {version}. Vulnerabilities that let others read its files or "
+            f"act through it were fixed by {SAFE_MLFLOW}: update it.",
         )
 
 
-def _training(monitor: Monitor, client: MlflowClient, champion: Champion) -> Iterator[Check]:
+def _check_training(monitor: Monitor, client: MlflowClient, champion: Champion) -> Iterator[Check]:
     try:
         training = find_training(monitor, client, champion)
     except RtscvError as error:
@@ -91,20 +101,20 @@ def _training(monitor: Monitor, client: MlflowClient, champion: Champion) -> Ite
     yield from (Check("training data", "warning", finding) for finding in training.findings)
 
 
-def _place(monitor: Monitor, columns: Sequence[Column] = ()) -> Iterator[Check]:
+def _check_source(monitor: Monitor, columns: Sequence[Column] = ()) -> Iterator[Check]:
     try:
-        found = peek(monitor.source, columns)
+        seen = peek(monitor.source, columns)
     except RtscvError as error:
         yield Check("source", "problem", str(error))
         return
-    files = f"{len(found.files)} file(s) at " if found.files else ""
-    rows = "" if found.rows is None else f", {'' if found.exact else 'about '}{found.rows:,} rows"
-    times = "" if found.first is None else f", from {found.first} to {found.last}"
-    yield Check("source", "ok", f"{files}{found.name}{rows}{times}")
-    yield from (Check("source", "warning", finding) for finding in found.findings)
+    files = f"{len(seen.files)} file(s) at " if seen.files else ""
+    rows = "" if seen.rows is None else f", {'' if seen.exact else 'about '}{seen.rows:,} rows"
+    times = "" if seen.first is None else f", from {seen.first} to {seen.last}"
+    yield Check("source", "ok", f"{files}{seen.name}{rows}{times}")
+    yield from (Check("source", "warning", finding) for finding in seen.findings)
 
 
-def _compute(monitor: Monitor) -> Iterator[Check]:
+def _check_compute(monitor: Monitor) -> Iterator[Check]:
     try:
         with computing(monitor.compute) as engine:
             pass
@@ -115,12 +125,12 @@ def _compute(monitor: Monitor) -> Iterator[Check]:
     yield from (Check("compute", "warning", finding) for finding in engine.findings)
 
 
-def _alerts(monitor: Monitor) -> Iterator[Check]:
+def _check_alerts(monitor: Monitor) -> Iterator[Check]:
     rule, email = monitor.alert, monitor.alert.email
-    wanted = [rule.webhook_url_env]
+    variables = [rule.webhook_url_env]
     if email is not None:
-        wanted += [email.user_env, email.password_env]
-    for name in filter(None, wanted):
+        variables += [email.user_env, email.password_env]
+    for name in filter(None, variables):
         if name not in os.environ:
             yield Check("alerts", "problem", f"the environment variable {name} is not set. Set it.")
     channels = ["log"]

@@ -1,7 +1,4 @@
-"""What a page shows of a monitor and of one of its windows, read from MLflow and never written.
-
-Knows runs, versions and the record of decisions; knows nothing of Airflow, of users or of pages.
-"""
+"""What a page shows of a monitor and of one of its windows; read from MLflow, never written."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -60,8 +57,8 @@ class MonitorSummary:
 class WindowPage:
     """All that a reviewer may want to see of one window.
 
-    `facts` is None while the window is being judged. `question` names what is decided on, and
-    `answer` is how the review of `version` ended, or what somebody answered in the registry.
+    `facts` is None while the window is being judged. `question` identifies what is decided on, and
+    `answer` is how the review of `version` ended, or an answer that was given in the registry.
     """
 
     run: RunSummary
@@ -80,53 +77,44 @@ def summarize_monitor(monitor: Monitor) -> MonitorSummary:
     registry = ModelRegistry.open(monitor.model)
     champion = registry.versions.champion()
     runs = latest_runs(registry.runs.find(monitor=monitor.name))
+    pending = registry.versions.pending()
+    if pending is not None:
+        is_ours = pending.run_id in {run.run_id for run in runs}
+        if not is_ours or find_answer(monitor, pending.version) is not None:
+            pending = None
     return MonitorSummary(
         name=monitor.name,
         model=registry.model,
         champion_version=champion,
-        windows=tuple(_point(run) for run in runs),
-        pending=_pending(monitor, registry, {run.run_id for run in runs}),
+        windows=tuple(
+            WindowPoint(
+                run_id=run.run_id,
+                start=run.window_start,
+                end=run.window_end,
+                verdict=run.verdict,
+                version=run.version,
+                unknown_rate=run.unknown_rate,
+                low=run.metrics.get("unknown_rate_low"),
+                high=run.metrics.get("unknown_rate_high"),
+                drift_share=run.metrics.get("drift_share"),
+            )
+            for run in runs
+        ),
+        pending=pending,
         problems=registry.decisions.history().problems,
     )
 
 
-def _pending(monitor: Monitor, registry: ModelRegistry, runs: set[str]) -> VersionSummary | None:
-    """Return the challenger that waits, if a window of this monitor made it."""
-    waiting = registry.versions.pending()
-    if waiting is None or waiting.run_id not in runs:
-        return None
-    return waiting if find_answer(monitor, waiting.version) is None else None
-
-
 def latest_runs(runs: Iterable[RunSummary]) -> list[RunSummary]:
-    """Keep one run of each window, the one that ended last, in the order of time."""
-    latest: dict[str, RunSummary] = {}
-    for run in sorted(runs, key=_age):
-        latest[run.window] = run
+    """Return one run of each window, the one that ended last, in the order of time."""
+    # A run in progress sorts first, so it does not hide an earlier result.
+    by_end = sorted(runs, key=lambda run: run.ended.timestamp() if run.ended else 0.0)
+    latest = {run.window: run for run in by_end}
     return sorted(latest.values(), key=lambda run: (str(run.window_start or ""), run.window))
 
 
-def _age(run: RunSummary) -> float:
-    # One that is under way does not hide what is known already.
-    return run.ended.timestamp() if run.ended else 0.0
-
-
-def _point(run: RunSummary) -> WindowPoint:
-    return WindowPoint(
-        run_id=run.run_id,
-        start=run.window_start,
-        end=run.window_end,
-        verdict=run.verdict,
-        version=run.version,
-        unknown_rate=run.unknown_rate,
-        low=run.metrics.get("unknown_rate_low"),
-        high=run.metrics.get("unknown_rate_high"),
-        drift_share=run.metrics.get("drift_share"),
-    )
-
-
 def find_window(monitor: Monitor, interval: Interval) -> str | None:
-    """Return the latest run of a window; None if nobody has looked at it yet."""
+    """Return the latest run of a window; None if there is none yet."""
     registry = ModelRegistry.open(monitor.model)
     registry.versions.aliases()  # raises if there is no such model
     runs = latest_runs(registry.runs.find(monitor=monitor.name, window=interval.id))
@@ -137,17 +125,19 @@ def show_window(monitor: Monitor, run_id: str) -> WindowPage:
     """Return all that is known of a window."""
     registry = ModelRegistry.open(monitor.model)
     run, newer = _find_run(registry, monitor, run_id)
-    held = registry.run(run.run_id)
-    files = held.list_artifacts()
-    version = _version_of(registry, run)
+    window_run = registry.run(run.run_id)
+    files = window_run.list_artifacts()
+    # None also if the version was deleted.
+    versions = registry.versions.all()
+    version = next((each for each in versions if each.run_id == run.run_id), None)
     return WindowPage(
         run=run,
-        facts=read_facts(held) if VERDICT in files else None,
+        facts=read_facts(window_run) if VERDICT in files else None,
         version=version,
         question=question_id(version) if version else "",
         answer=find_answer(monitor, version.version) if version and version.review else None,
         history=registry.decisions.history(),
-        links=held.links(registry.model, run.version or None),
+        links=window_run.links(registry.model, run.version or None),
         has_report=REPORT in files,
         newer_run=newer,
     )
@@ -159,7 +149,7 @@ def _find_run(registry: ModelRegistry, monitor: Monitor, run_id: str) -> tuple[R
     runs = registry.runs.find(monitor=monitor.name)
     for run in runs:
         if run.run_id == run_id:
-            (latest,) = latest_runs(one for one in runs if one.window == run.window)
+            (latest,) = latest_runs(each for each in runs if each.window == run.window)
             return run, "" if latest.run_id == run_id else latest.run_id
     raise WindowError(
         f"The monitor {monitor.name!r} has no window with the run {run_id!r}: it was deleted, or "
@@ -168,23 +158,18 @@ def _find_run(registry: ModelRegistry, monitor: Monitor, run_id: str) -> tuple[R
     )
 
 
-def _version_of(registry: ModelRegistry, run: RunSummary) -> VersionSummary | None:
-    """Return the challenger that a window made; None also if somebody has deleted it."""
-    return next((one for one in registry.versions.all() if one.run_id == run.run_id), None)
-
-
 def read_report(monitor: Monitor, run_id: str) -> bytes:
-    """Return the report of a run as it was sealed; one that was changed since is refused."""
+    """Return the report of a run; refuse one that was changed since it was written."""
     registry = ModelRegistry.open(monitor.model)
-    run, _ = _find_run(registry, monitor, run_id)
-    held = registry.run(run.run_id)
-    sealed = held.tags().get(tags.REPORT_SHA256, "")
+    summary, _ = _find_run(registry, monitor, run_id)
+    run = registry.run(summary.run_id)
+    digest = run.tags().get(tags.REPORT_SHA256, "")
     with TemporaryDirectory() as folder:
-        page = Path(held.download(REPORT, folder)).read_bytes()
-    if sealed and sha256(page).hexdigest() != sealed:
+        page = Path(run.download(REPORT, folder)).read_bytes()
+    if digest and sha256(page).hexdigest() != digest:
         raise ServiceError(
             f"The report of run {run_id} is not the one that was written with the verdict: "
-            "somebody changed the file. Do not decide on it; run the window again.",
+            "the file was changed. Do not decide on it; run the window again.",
             code=Code.DIGEST_MISMATCH,
         )
     return page

@@ -1,4 +1,4 @@
-"""Late labels: how right an earlier verdict was, logged to the run that gave it."""
+"""Late labels: how accurate an earlier verdict was, logged to the run that gave it."""
 
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
@@ -10,25 +10,31 @@ from numpy.typing import NDArray
 from rtscv_mlops import metrics
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, ConfigError, NotAssessed, WindowError
-from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.judging.evidence import SCORES
-from rtscv_mlops.judging.judge import MOST_ROWS, SEED
 from rtscv_mlops.judging.reference import find_training
 from rtscv_mlops.models.load import Champion, load_champion
 from rtscv_mlops.pipeline.stages import window_key
 from rtscv_mlops.sources.read import read_labels, read_window
 from rtscv_mlops.tracking.record import is_assessed, read_facts
 from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.tracking.runs import RunSummary
 from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval, Window
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """True figures of one window, and how many of the looked-at rows had a label by then.
+    """How accurate a verdict was.
 
-    `note` says which verdict was scored where that is not the one of the present settings.
+    Attributes
+    ----------
+    run_id : str
+        The run of the verdict, to which the figures were logged.
+    labelled, sampled : int
+        Sampled rows whose true label has arrived, and all sampled rows.
+    figures : dict
+        Figures by name, such as `macro_f` and `detection_accuracy`.
+    note : str
+        Which verdict was scored, if it is not the one of the present settings.
     """
 
     run_id: str
@@ -39,115 +45,103 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
-    """A run that came to a verdict, the champion that it was about, and the rows as of now."""
+class _ScoredWindow:
+    """A run with a verdict, the champion that it was about, and the rows as they are now."""
 
-    summary: RunSummary
+    run: WindowRun
     champion: Champion
     window: Window
     note: str = ""
 
 
 def score_window(monitor: Monitor, interval: Interval) -> Score:
-    """Join true labels to the rows that were looked at, and log how right the verdict was."""
+    """Join true labels to the sampled rows, and log how accurate the verdict was.
+
+    Parameters
+    ----------
+    monitor : Monitor
+        The monitor, which says where true labels come from.
+    interval : Interval
+        A window that has a verdict.
+
+    Returns
+    -------
+    Score
+        The figures that were logged to the run of the verdict.
+    """
     registry = ModelRegistry.connect(monitor.model)
-    judged = _find_judged(registry, monitor, interval)
-    run, window = registry.run(judged.summary.run_id), judged.window
+    scored = _find_scored(registry, monitor, interval)
+    run, window = scored.run, scored.window
     if window.digest != read_facts(run).digest:
         raise WindowError(
-            f"The rows of window {interval} changed since it was judged, so that labels cannot be "
-            "joined to what was looked at. Run the window again, then score it."
+            f"The rows of window {interval} changed since it was judged, so labels cannot be "
+            "joined to the sampled rows. Run the window again, then score it."
         )
     truth = _true_labels(monitor, window)
-    known = set(find_training(monitor, registry.client, judged.champion).known.labels.astype(str))
+    known = set(find_training(monitor, registry.client, scored.champion).known.labels.astype(str))
     figures = _figures(truth, known, run)
     run.log_metrics({f"true_{name}": value for name, value in figures.items()})
-    return Score(
-        run.run_id, int(truth.notna().sum()), len(window.sample), figures, note=judged.note
-    )
+    labelled = int(truth.notna().sum())
+    return Score(run.run_id, labelled, len(window.sample), figures, note=scored.note)
 
 
-def _find_judged(registry: ModelRegistry, monitor: Monitor, interval: Interval) -> _Judged:
-    """Return the run of the present settings and champion; else the latest, and say so."""
-    runs = _assessed_runs(registry, monitor, interval)
-    champion = load_champion(registry.client, monitor.model)
-    window = _read(monitor, interval, champion)
+def _find_scored(registry: ModelRegistry, monitor: Monitor, interval: Interval) -> _ScoredWindow:
+    """Return the window judged with the present settings and champion; else its latest verdict."""
+    runs = registry.runs.find(monitor=monitor.name, window=interval.id)
+    runs = [run for run in runs if is_assessed(run)]
+    if not runs:
+        raise NotAssessed(
+            Code.NO_VERDICT,
+            f"Window {interval} has no verdict to score. Run it first: rtscv-mlops run.",
+        )
+    champion, settings = load_champion(registry.client, monitor.model), monitor.rectify
+    window = _read(monitor, interval, champion, settings.max_rows, settings.seed)
     key = window_key(monitor, champion, window)
     for run in runs:
         if run.key == key:
-            return _Judged(run, champion, window)
+            return _ScoredWindow(registry.run(run.run_id), champion, window)
     latest = max(runs, key=lambda run: run.ended.timestamp() if run.ended else 0.0)
     note = (
         f"Window {interval} was not judged with the monitor's present settings and champion "
         f"(version {champion.version}), so its latest verdict was scored: run {latest.run_id}, "
         f"champion version {latest.champion_version}. For the other, run the window again first."
     )
-    then = _as_sampled_then(monitor, read_facts(registry.run(latest.run_id)))
-    if (then, latest.champion_version) != (monitor, champion.version):
-        # What is new depends on what that champion was taught, and the rows on its columns.
+    scored = registry.run(latest.run_id)
+    # The settings that chose the sample then.
+    then = read_facts(scored).settings
+    max_rows, seed = then.get("max_rows", settings.max_rows), then.get("seed", settings.seed)
+    changed = (max_rows, seed) != (settings.max_rows, settings.seed)
+    if changed or latest.champion_version != champion.version:
+        # What is new depends on that champion's training data, and the rows on its columns.
         champion = load_champion(registry.client, monitor.model, latest.champion_version)
-        window = _read(then, interval, champion)
-    return _Judged(latest, champion, window, note)
+        window = _read(monitor, interval, champion, max_rows, seed)
+    return _ScoredWindow(scored, champion, window, note)
 
 
-def _as_sampled_then(monitor: Monitor, facts: WindowFacts) -> Monitor:
-    """Return the monitor with the settings that chose the rows which a verdict looked at."""
-    now, then = monitor.rectify, facts.settings
-    chosen = {
-        "seed": then.get(SEED, now.seed),
-        "max_rows": then.get(MOST_ROWS, now.max_rows),
-    }
-    return monitor.model_copy(update={"rectify": now.model_copy(update=chosen)})
-
-
-def _assessed_runs(
-    registry: ModelRegistry, monitor: Monitor, interval: Interval
-) -> list[RunSummary]:
-    runs = registry.runs.find(monitor=monitor.name, window=interval.id)
-    assessed = [run for run in runs if is_assessed(run)]
-    if not assessed:
-        raise NotAssessed(
-            Code.NO_VERDICT,
-            f"Window {interval} has no verdict to score. Run it first: rtscv-mlops run.",
-        )
-    return assessed
-
-
-def _read(monitor: Monitor, interval: Interval, champion: Champion) -> Window:
-    settings = monitor.rectify
-    return read_window(
-        monitor.source,
-        interval,
-        champion.columns,
-        max_rows=settings.max_rows,
-        seed=settings.seed,
-    )
-
-
-def _labels_within(monitor: Monitor, window: Window) -> "pd.Series[str]":
-    """Return the labels that came with the rows themselves."""
-    if window.labels is not None:
-        return window.labels
-    if monitor.source.label is not None:
-        raise ConfigError(
-            f"The rows of window {window.interval} have no column {monitor.source.label!r}, which "
-            "source.label names. Correct it, or set labels: where they come from elsewhere."
-        )
-    raise ConfigError(
-        "The monitor does not say where true labels come from. Set labels: (with its key "
-        "and source.key), or source.label if the window holds them."
-    )
+def _read(
+    monitor: Monitor, interval: Interval, champion: Champion, max_rows: int, seed: int
+) -> Window:
+    return read_window(monitor.source, interval, champion.columns, max_rows=max_rows, seed=seed)
 
 
 def _true_labels(monitor: Monitor, window: Window) -> "pd.Series[str]":
-    """Return the true label of each row that was looked at; missing where none arrived."""
-    if monitor.labels is None:
-        truth = _labels_within(monitor, window)
-    elif window.keys is None:
-        raise ConfigError("Labels are joined by key: set source.key to the column that has it.")
+    """Return the true label of each sampled row; missing if none has arrived."""
+    if monitor.labels is not None:
+        if window.keys is None:
+            raise ConfigError("Labels are joined by key: set source.key to the column that has it.")
+        truth = window.keys.map(read_labels(monitor.labels, window.keys))
+    elif window.labels is not None:
+        truth = window.labels
+    elif monitor.source.label is not None:
+        raise ConfigError(
+            f"The rows of window {window.interval} have no column {monitor.source.label!r}, which "
+            "source.label names. Correct it, or set labels: if they come from elsewhere."
+        )
     else:
-        labels = read_labels(monitor.labels, window.keys)
-        truth = window.keys.map(labels)
+        raise ConfigError(
+            "The monitor does not say where true labels come from. Set labels: (with its key "
+            "and source.key), or source.label if the window holds them."
+        )
     if truth.notna().sum() == 0:
         raise NotAssessed(Code.NO_LABELS, f"No label has arrived for window {window.interval} yet.")
     return truth.reset_index(drop=True)
@@ -161,33 +155,28 @@ def _figures(truth: "pd.Series[str]", known: set[str], run: WindowRun) -> dict[s
     has_label = truth.notna().to_numpy()
     labels = truth[has_label].map(canonical).to_numpy(dtype=str)
     is_new = ~np.isin(labels, sorted(known))
-    # The rectified model may call its unknowns by any name; here they have one that is no class.
+    # The rectified model may call its unknowns by any name. This one cannot be a class.
     other = "unknown" + "_" * max(map(len, known))
-    said = np.where(np.isin(answers, sorted(known)), answers, other)[has_label]
+    predicted = np.where(np.isin(answers, sorted(known)), answers, other)[has_label]
     true = np.where(is_new, other, labels)
     figures = {
         "unknown_rate": float(is_new.mean()),
-        "detection_accuracy": metrics.detection_accuracy(true, said, known, other),
-        "classification_accuracy": metrics.classification_accuracy(true, said, known, other),
-        "macro_f": metrics.macro_f(true, said, known, other),
+        "detection_accuracy": metrics.detection_accuracy(true, predicted, known, other),
+        "classification_accuracy": metrics.classification_accuracy(true, predicted, known, other),
+        "macro_f": metrics.macro_f(true, predicted, known, other),
         "openness": metrics.openness(len(known), len(known) + len(set(labels[is_new]))),
     }
     if is_new.any() and not is_new.all():
         figures["auroc"] = metrics.auroc(is_new, scores[has_label])
         extracted: NDArray[np.bool_] = unknown[has_label]
-        figures["extracted_precision"] = _share(is_new[extracted])
-        figures["extracted_recall"] = _share(extracted[is_new])
+        if extracted.any():
+            figures["extracted_precision"] = float(is_new[extracted].mean())
+        figures["extracted_recall"] = float(extracted[is_new].mean())
     return {name: value for name, value in figures.items() if np.isfinite(value)}
 
 
 def canonical(label: object) -> str:
-    """Return a label as text, the same for 1, 1.0 and true as a model's own answers have it."""
-    if isinstance(label, bool | np.bool_):
-        return str(int(label))
-    if isinstance(label, float) and label.is_integer():
+    """Return a label as text; 1, 1.0 and true become "1", as in a model's own answers."""
+    if isinstance(label, bool | np.bool_) or (isinstance(label, float) and label.is_integer()):
         return str(int(label))
     return str(label)
-
-
-def _share(marks: NDArray[np.bool_]) -> float:
-    return float(marks.mean()) if len(marks) else float("nan")

@@ -1,4 +1,4 @@
-"""Setting a monitor up: a champion in the form that it needs, and its file."""
+"""Sets a monitor up: its file, and a champion with its training data."""
 
 from pathlib import Path
 from typing import Any
@@ -33,15 +33,15 @@ def write_monitor(model: str, path: Path, tracking_uri: str | None = None) -> Pa
 
 
 def _settings(**given: Any) -> ModelSettings:
-    """Return settings from a command line; an SQLite file is named from the root."""
+    """Return settings from a command line; the path of an SQLite file becomes absolute."""
     uri = given.get("tracking_uri")
     if uri and uri.startswith(SQLITE) and not uri.startswith(f"{SQLITE}/"):
         given["tracking_uri"] = f"{SQLITE}{Path(uri.removeprefix(SQLITE)).resolve()}"
     try:
         return ModelSettings(**given)
     except ValidationError as error:
-        wrong = "; ".join(f"{one['loc'][0]}: {one['msg']}" for one in error.errors())
-        raise ConfigError(f"The options cannot be used: {wrong}.") from error
+        problems = "; ".join(f"{one['loc'][0]}: {one['msg']}" for one in error.errors())
+        raise ConfigError(f"The options cannot be used: {problems}.") from error
 
 
 def register_champion(
@@ -59,8 +59,13 @@ def register_champion(
     settings = _settings(name=model, tracking_uri=tracking_uri, allow_pickle=allow_pickle)
     client = connect(settings)
     features, labels = _read_labelled(training, label)
+    champion = find_factory(estimator)()
+    try:
+        check_is_fitted(champion)
+    except NotFittedError:
+        champion.fit(features, labels)
     return log_champion(
-        _fitted(find_factory(estimator)(), features, labels),
+        champion,
         features,
         labels,
         name=model,
@@ -69,14 +74,6 @@ def register_champion(
         replace=replace,
         allow_pickle=allow_pickle,
     )
-
-
-def _fitted(model: Any, features: pd.DataFrame, labels: pd.Series) -> Any:
-    try:
-        check_is_fitted(model)
-    except NotFittedError:
-        model.fit(features, labels)
-    return model
 
 
 def _read_labelled(path: Path, label: str) -> tuple[pd.DataFrame, pd.Series]:

@@ -1,12 +1,12 @@
 """The stages that look at rows: take_window, rectify_window and write_report.
 
-What a stage makes goes to the window's MLflow run; every stage may be repeated, and leaves one
-effect. `register_challenger` and `raise_alert`, which need no rows and load less, come after them.
+A stage writes its results to the window's MLflow run. Every stage may be repeated, and leaves one
+effect. The stages that need no rows are in `run.py`, which loads less.
 """
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -16,18 +16,12 @@ import pandas as pd
 
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, NotAssessed
-from rtscv_mlops.facts import Evidence, WindowFacts
+from rtscv_mlops.facts import Evidence, Finding, FindingCode, WindowFacts
 from rtscv_mlops.judging import reference
-from rtscv_mlops.judging.evidence import of_all_rows, write_rows
-from rtscv_mlops.judging.findings import volume_jump
-from rtscv_mlops.judging.judge import Rectification, rectify, shown_columns
-from rtscv_mlops.judging.reference import (
-    Baseline,
-    Training,
-    disagreement,
-    find_baseline,
-    find_training,
-)
+from rtscv_mlops.judging.evidence import spread_as_all_rows, write_rows
+from rtscv_mlops.judging.findings import find_volume_jump
+from rtscv_mlops.judging.judge import Rectification, WindowJudge, check_baseline, shown_columns
+from rtscv_mlops.judging.reference import Baseline, Training, find_baseline, find_training
 from rtscv_mlops.models.load import Champion, load_champion
 from rtscv_mlops.models.refit import as_estimator
 from rtscv_mlops.models.register import log_fitted_on
@@ -51,13 +45,7 @@ from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval, Window
 
 ALGORITHM = 4
-"""Raised when the same window, champion and settings would give another result than before."""
-
-NOT_KEPT = (
-    "The rows that the challenger was fitted on are not kept, since report.columns does not let "
-    "all columns of the model leave the source. Once it is the champion, its windows can be "
-    "judged only after it is logged with its training data by rtscv_mlops.log_champion."
-)
+"""Raise this if the same window, champion and settings would give another result than before."""
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +53,8 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A window that was taken: its rows, what they are compared with, the run it is written to.
+class WindowContext:
+    """A window's rows, what they are compared with, and the run that results are written to.
 
     `profile` has the spread of all rows, of which `window` is a sample.
     """
@@ -75,14 +63,22 @@ class Taken:
     registry: ModelRegistry
     champion: Champion
     training: Training
-    null: Baseline
+    baseline: Baseline
     window: Window
     profile: Profile
     run: WindowRun
     facts: WindowFacts
 
+    @property
+    def known_rows(self) -> pd.DataFrame:
+        """The rows that the window is compared with."""
+        rows = self.baseline.rows
+        return self.training.known.features if rows is None else rows
 
-def take_window(monitor: Monitor, interval: Interval, progress: Progress | None = None) -> Taken:
+
+def take_window(
+    monitor: Monitor, interval: Interval, progress: Progress | None = None
+) -> WindowContext:
     """Read a sample of the window, and open the run that everything about it is written to."""
     registry = ModelRegistry.connect(monitor.model)
     if not interval.is_over:
@@ -93,8 +89,8 @@ def take_window(monitor: Monitor, interval: Interval, progress: Progress | None 
         )
     champion = load_champion(registry.client, monitor.model)
     training = find_training(monitor, registry.client, champion)
-    null = find_baseline(monitor, registry, champion, interval)
-    known = training.known.features if null.rows is None else null.rows
+    baseline = find_baseline(monitor, registry, champion, interval)
+    known = training.known.features if baseline.rows is None else baseline.rows
     profile = Profile.on(known, champion.columns)
     settings = monitor.rectify
     window = read_window(
@@ -114,22 +110,16 @@ def take_window(monitor: Monitor, interval: Interval, progress: Progress | None 
             "it.",
         )
     key = window_key(monitor, champion, window)
-    facts = first_facts(monitor, interval, key).model_copy(
-        update={
-            "champion_version": champion.version,
-            "rows": window.rows,
-            "sampled": len(window.sample),
-            "copies": window.copies,
-            "digest": window.digest,
-        }
-    )
+    facts = first_facts(monitor, interval, key, champion.version, window)
     run = open_window_run(registry, monitor, interval, facts)
-    log.info("take_window: %s rows in %s, %s looked at", window.rows, interval, len(window.sample))
-    return Taken(monitor, registry, champion, training, null, window, profile, run, facts)
+    log.info("take_window: %s rows in %s, %s sampled", window.rows, interval, len(window.sample))
+    return WindowContext(
+        monitor, registry, champion, training, baseline, window, profile, run, facts
+    )
 
 
 def window_key(monitor: Monitor, champion: Champion, window: Window) -> str:
-    """Return one word for everything that decides a window's result."""
+    """Return a digest of everything that decides a window's result."""
     parts = [
         ALGORITHM,
         monitor.name,
@@ -142,91 +132,97 @@ def window_key(monitor: Monitor, champion: Champion, window: Window) -> str:
 
 
 @on_one_thread
-def rectify_window(taken: Taken) -> Rectification:
-    """Run RTSCV, and write down what it showed; the verdict comes last."""
-    monitor, champion, run = taken.monitor, taken.champion, taken.run
-    training, null = taken.training, taken.null
-    _log_inputs(taken)
-    changed = _log_settings(taken)
+def rectify_window(context: WindowContext) -> Rectification:
+    """Run RTSCV, and write what it showed; the verdict comes last."""
+    monitor, registry, champion = context.monitor, context.registry, context.champion
+    training, baseline = context.training, context.baseline
+    window, run = context.window, context.run
+    _log_inputs(context)
+    changed = run.log_params(monitor.rectify.model_dump(mode="json"))
     estimator = as_estimator(champion, monitor.model.fit)
     with computing(monitor.compute) as engine:
         log.info("rectify_window: the work is done by %s", engine.description)
-        done = rectify(
-            taken.facts, monitor, taken.window, champion.estimator, estimator, training, null
+        judge = WindowJudge(monitor, window, champion.estimator, estimator, training, baseline)
+        done = judge.rectify(context.facts)
+        on_baseline = check_baseline(
+            baseline, training.known, estimator, monitor, registry, champion
         )
-        disagrees = disagreement(null, training.known, estimator, monitor, taken.registry, champion)
-    findings = (
-        *champion.findings,
-        *taken.registry.decisions.history().problems,
-        *changed,
-        *engine.findings,
-        *disagrees,
-        *volume_jump(taken.window.rows, _usual_rows(taken)),
-        *done.facts.findings,
+    findings = [
+        *Finding.all_of(FindingCode.CHAMPION, champion.findings),
+        *Finding.all_of(FindingCode.DECISION_RECORD, registry.decisions.history().problems),
+        *_find_changed_settings(changed),
+        *Finding.all_of(FindingCode.COMPUTE, engine.findings),
+        *on_baseline,
+        *find_volume_jump(window.rows, _earlier_sizes(context)),
+    ]
+    evidence = spread_as_all_rows(
+        done.evidence,
+        monitor.drift,
+        window,
+        context.known_rows,
+        context.profile,
+        champion.columns,
     )
-    facts = done.facts.model_copy(update={"findings": findings})
-    done = replace(done, facts=facts, evidence=_of_all_rows(taken, done.evidence))
-    write_rows(run, monitor, taken.window, done)
+    done = replace(done, facts=done.facts.with_findings(before=findings), evidence=evidence)
+    write_rows(run, monitor, window, done)
     if done.challenger is not None:
         example = training.known.features.head(5)
         run.check_attempt()
         saved = save_rectified(
-            taken.registry.client, run.run_id, done.challenger, champion, example, run.check_attempt
+            registry.client, run.run_id, done.challenger, champion, example, run.check_attempt
         )
         run.set_tags({tags.MODEL_ID: saved.model_id, tags.MODEL_SHA256: saved.digest})
-        done = _keep_fitted_on(taken, training, done)
-    _keep_for_baseline(taken, done.facts)
+        done = _keep_training(context, done)
+    _keep_for_baseline(context, done.facts)
     write_facts(run, done.facts)
     log.info("rectify_window: %s", one_line(done.facts))
     return done
 
 
-def _of_all_rows(taken: Taken, evidence: Evidence) -> Evidence:
-    """Let the columns that are compared stand for all rows, where those were not all looked at."""
-    columns, null = taken.champion.columns, taken.null.rows
-    known = taken.training.known.features if null is None else null
-    return of_all_rows(evidence, taken.monitor.drift, taken.window, known, taken.profile, columns)
+def _find_changed_settings(names: Sequence[str]) -> Iterator[Finding]:
+    if names:
+        yield Finding(
+            FindingCode.SETTINGS_CHANGED,
+            f"An earlier try of this window had other settings ({', '.join(names)}). MLflow keeps "
+            "the params of that try; the result is of the present settings.",
+        )
 
 
-def _keep_fitted_on(taken: Taken, training: Training, done: Rectification) -> Rectification:
-    """Keep what the challenger was fitted on: windows are judged by it once it is the champion."""
-    sample, known = taken.window.sample, training.known
-    if shown_columns(taken.monitor, sample) != list(sample.columns):
-        findings = (*done.facts.findings, NOT_KEPT)
-        return replace(done, facts=done.facts.model_copy(update={"findings": findings}))
+def _keep_training(context: WindowContext, done: Rectification) -> Rectification:
+    """Store the rows that the challenger was fitted on: as champion, it is compared with them."""
+    sample, known = context.window.sample, context.training.known
+    if shown_columns(context.monitor, sample) != list(sample.columns):
+        not_kept = Finding(
+            FindingCode.TRAINING_NOT_KEPT,
+            "The rows that the challenger was fitted on are not kept, since report.columns does "
+            "not let all columns of the model leave the source. Once it is the champion, its "
+            "windows can be judged only after it is logged with its training data by "
+            "rtscv_mlops.log_champion.",
+        )
+        return replace(done, facts=done.facts.with_findings(after=[not_kept]))
     unknowns = sample[done.evidence.unknown]
     labels = [*known.labels.tolist(), *[done.model.unknown_label_] * len(unknowns)]
     rows = pd.concat([known.features, unknowns[known.features.columns]], ignore_index=True)
-    run = taken.run
-    log_fitted_on(taken.registry.client, run.run_id, rows, labels, run.check_attempt)
+    run = context.run
+    log_fitted_on(context.registry.client, run.run_id, rows, labels, run.check_attempt)
     return done
 
 
-def _keep_for_baseline(taken: Taken, facts: WindowFacts) -> None:
-    """Keep a quiet window where the monitor still collects a baseline."""
-    wanted = reference.wanted_windows(taken.monitor)
+def _keep_for_baseline(context: WindowContext, facts: WindowFacts) -> None:
+    """Keep a quiet window if the monitor still collects a baseline."""
+    monitor, window = context.monitor, context.window
+    wanted = reference.wanted_windows(monitor)
     if not wanted or not Verdict.of(facts.verdict).is_quiet:
         return
-    kept = reference.kept_runs(taken.monitor, taken.registry, taken.champion, taken.window.interval)
+    kept = reference.find_kept_runs(monitor, context.registry, context.champion, window.interval)
     if len(kept) < wanted:
-        seed = taken.monitor.rectify.seed
-        reference.keep_for_baseline(taken.run, taken.window, reference.QUIET, seed)
+        reference.keep_for_baseline(context.run, window, reference.QUIET, monitor.rectify.seed)
 
 
-def _log_settings(taken: Taken) -> tuple[str, ...]:
-    """Write the settings down; say so where those of an earlier try stand there for good."""
-    changed = taken.run.log_params(taken.monitor.rectify.model_dump(mode="json"))
-    if not changed:
-        return ()
-    return (
-        f"An earlier try of this window had other settings ({', '.join(changed)}). MLflow shows "
-        "the params of that try for good; the result is of the settings of now.",
-    )
-
-
-def _log_inputs(taken: Taken) -> None:
-    source, window, training = taken.monitor.source, taken.window, taken.training
-    taken.run.log_dataset(
+def _log_inputs(context: WindowContext) -> None:
+    """Log window and training data as datasets of the run."""
+    source, window, training = context.monitor.source, context.window, context.training
+    context.run.log_dataset(
         "window",
         "deployment",
         source=source.path or source.table or "query",
@@ -234,7 +230,7 @@ def _log_inputs(taken: Taken) -> None:
         frame=window.sample,
         profile={"num_rows": window.rows, "sampled": len(window.sample)},
     )
-    taken.run.log_dataset(
+    context.run.log_dataset(
         "reference",
         "reference",
         source=training.source,
@@ -244,14 +240,14 @@ def _log_inputs(taken: Taken) -> None:
     )
 
 
-def _usual_rows(taken: Taken) -> list[int]:
-    """Return the sizes of the windows before this one."""
-    runs = taken.registry.runs.find(monitor=taken.monitor.name)
+def _earlier_sizes(context: WindowContext) -> list[int]:
+    """Return the numbers of rows of the windows before this one."""
+    monitor = context.monitor
     return [
         int(run.metrics["window_rows"])
-        for run in runs
+        for run in context.registry.runs.find(monitor=monitor.name)
         if run.window_end is not None
-        and run.window_end <= taken.window.interval.start
+        and run.window_end <= context.window.interval.start
         and run.metrics.get("window_rows")
     ]
 
@@ -260,29 +256,23 @@ def _usual_rows(taken: Taken) -> list[int]:
 def write_report(
     monitor: Monitor, run: WindowRun, facts: WindowFacts, evidence: Evidence
 ) -> WindowFacts:
-    """Compare the columns, and write the page for people; return the facts with the drift."""
+    """Compare the columns, and write the report; return the facts with the drift."""
+    # Evidently takes seconds to load, and only this needs it.
     from rtscv_mlops.report.drift import compare_columns
     from rtscv_mlops.report.page import write_page
-    from rtscv_mlops.report.plots import (
-        draw_plots,  # Evidently takes seconds to load, and only this needs it.
-    )
+    from rtscv_mlops.report.plots import draw_plots
 
     drift = compare_columns(evidence.window, evidence.reference, monitor.drift, evidence.counted)
-    facts = facts.model_copy(update={"drift": drift})
+    facts = facts.with_drift(drift)
     write_facts(run, facts)
     with TemporaryDirectory() as folder:
         page = Path(folder, REPORT)
-        links = replace(run.links(), report="").labelled()  # The page need not lead to itself.
+        links = replace(run.links(), report="").labelled()  # The report need not link to itself.
         digest = write_page(facts, evidence, monitor.drift, page, links=links)
         run.write_file(page)
         for plot in draw_plots(facts, evidence, Path(folder)):
             run.write_file(plot, PLOTS)
     run.set_tags({tags.REPORT_SHA256: digest})
-    log.info("write_report: %s", _drift_words(facts))
+    summary = f"{drift.drifted} of {len(drift.columns)} columns drifted"
+    log.info("write_report: %s", "no column could be compared" if drift.share is None else summary)
     return facts
-
-
-def _drift_words(facts: WindowFacts) -> str:
-    if facts.drift is None or facts.drift.share is None:
-        return "no column could be compared"
-    return f"{facts.drift.drifted} of {len(facts.drift.columns)} columns moved"

@@ -113,7 +113,7 @@ def _rate_label(facts: WindowFacts) -> str:
 
 def findings(facts: WindowFacts) -> Widgets:
     """What was compared with what, and whatever was odd."""
-    sentences = list(facts.findings)
+    sentences: list[str] = list(facts.findings)
     if facts.null:
         sentences.insert(0, f"Compared with: {facts.null}.".replace("..", "."))
     if facts.copies:
@@ -354,7 +354,7 @@ def _classes_table(found: Comparison) -> BaseWidgetInfo:
 
 def method(facts: WindowFacts) -> Widgets:
     """How the result was obtained."""
-    used = [[caption(name, 40), _setting(value)] for name, value in _flat(facts.settings)]
+    used = [[caption(name, 40), _setting(value)] for name, value in _flat(facts.shown_settings())]
     if facts.reference_rows:
         used.append(["rows of training data", f"{facts.reference_rows:,}"])
     used.append(["key", caption(facts.key, 20)])

@@ -237,7 +237,8 @@ def _odd(facts: WindowFacts) -> str:
 
 
 def _method(facts: WindowFacts) -> str:
-    flat = [(name, value) for name, value in facts.settings.items() if not isinstance(value, dict)]
+    shown = facts.shown_settings().items()
+    flat = [(name, value) for name, value in shown if not isinstance(value, dict)]
     settings = [f"{markdown(name, 30)} {markdown(str(value), 30)}" for name, value in flat[:12]]
     reference = f"{counted(facts.reference_rows, 'reference row')}" if facts.reference_rows else ""
     return ", ".join(

@@ -5,29 +5,39 @@ from pathlib import Path
 
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code
-from rtscv_mlops.facts import WindowFacts
+from rtscv_mlops.facts import Finding, WindowFacts
 from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.text import markdown
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.runs import RunSummary
 from rtscv_mlops.tracking.window_run import RunLinks, WindowRun
-from rtscv_mlops.window import Interval
+from rtscv_mlops.window import Interval, Window
 
 VERDICT, CLUSTERS, REPORT, PLOTS = "verdict.json", "clusters.json", "report.html", "plots"
 
 
-def first_facts(monitor: Monitor, interval: Interval, key: str) -> WindowFacts:
-    """Return what is known of a window before it was judged."""
+def first_facts(
+    monitor: Monitor,
+    interval: Interval,
+    key: str,
+    champion_version: str = "",
+    window: Window | None = None,
+) -> WindowFacts:
+    """Return the facts of a window that is not judged yet, and may not have been read."""
     return WindowFacts(
         key=key,
         monitor=monitor.name,
         model=monitor.model.name,
-        champion_version="",
+        champion_version=champion_version,
         window_start=interval.start,
         window_end=interval.end,
         verdict=Verdict.NOT_ASSESSED.because(Code.UNFINISHED),
         headline="This window was not judged to the end.",
+        rows=window.rows if window else 0,
+        sampled=len(window.sample) if window else 0,
+        copies=window.copies if window else 0,
+        digest=window.digest if window else "",
     )
 
 
@@ -89,11 +99,11 @@ def read_facts(run: WindowRun) -> WindowFacts:
     return WindowFacts.model_validate(run.read_json(VERDICT))
 
 
-def add_finding(run: WindowRun, facts: WindowFacts, finding: str) -> WindowFacts:
-    """Record a finding that came up after the verdict; a finding is recorded once."""
+def add_finding(run: WindowRun, facts: WindowFacts, finding: Finding) -> WindowFacts:
+    """Write a finding that came up after the verdict, unless the facts have it already."""
     if finding in facts.findings:
         return facts
-    facts = facts.model_copy(update={"findings": (*facts.findings, finding)})
+    facts = facts.with_findings(after=[finding])
     write_facts(run, facts)
     return facts
 

@@ -29,9 +29,9 @@ from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import RtscvError, ServiceError
 from rtscv_mlops.judging.judge import Rectification
 from rtscv_mlops.models.load import Champion, load_champion
-from rtscv_mlops.pipeline import run
+from rtscv_mlops.pipeline import stages
 from rtscv_mlops.pipeline.run import Outcome, run_window
-from rtscv_mlops.pipeline.stages import Taken, rectify_window, take_window
+from rtscv_mlops.pipeline.stages import WindowContext, rectify_window, take_window
 from rtscv_mlops.tracking.client import connect
 from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.runs import RunSummary
@@ -169,7 +169,7 @@ class Bench:
     def judge(self, interval: Interval = DAY, *, report: bool = False, **settings: Any) -> Outcome:
         """Run a window to its end; the page, which takes longest, is drawn only if asked for."""
         if not report:
-            self.patch.setattr(run, "write_report", lambda taken, done: done.facts)
+            self.patch.setattr(stages, "write_report", lambda monitor, run, facts, _: facts)
         monitor = self.monitor(**settings)
         with self.untouched(monitor):
             outcome = run_window(monitor, interval)
@@ -206,7 +206,7 @@ class Bench:
 
     def taken(
         self, says: str = "", interval: Interval = DAY, *, rows: int = 60, **settings: Any
-    ) -> Taken:
+    ) -> WindowContext:
         """Take a window that can be judged; what is odd about it is said."""
         monitor = self.monitor(**settings)
         with self.untouched(monitor):

@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 
 from rtscv_mlops.errors import ReviewError
 from rtscv_mlops.models.load import find_champion
-from rtscv_mlops.pipeline import run
+from rtscv_mlops.pipeline import run, stages
 from rtscv_mlops.review.answers import review_challenger
 from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.window_run import WindowRun
@@ -91,7 +91,7 @@ def meanwhile(bench: Bench, act: Any) -> None:
         act(bench.client, bench.name)
         return facts
 
-    bench.patch.setattr(run, "write_report", report_is_written)
+    bench.patch.setattr(stages, "write_report", report_is_written)
 
 
 def assert_nothing_is_offered(bench: Bench) -> None:

@@ -219,7 +219,7 @@ def settings_changed_between_tries(bench):
     second = bench.judge(rectify={"cv": 4})
 
     assert second.run_id == first.run_id
-    assert second.facts.settings["folds (k)"] == 4
+    assert second.facts.settings["cv"] == 4
     assert_says("earlier try .* other settings.*cv", " ".join(second.facts.findings))
     third = bench.taken(rectify={"cv": 5}).run
     assert third.tags()["rtscv.rerun_of"] == second.run_id
