@@ -262,10 +262,10 @@ def write_report(
 ) -> WindowFacts:
     """Compare the columns, and write the page for people; return the facts with the drift."""
     from rtscv_mlops.report.drift import compare_columns
-    from rtscv_mlops.report.page import write_page
-    from rtscv_mlops.report.plots import (
+    from rtscv_mlops.report.figures import (
         draw_plots,  # Evidently takes seconds to load, and only this needs it.
     )
+    from rtscv_mlops.report.page import write_page
 
     drift = compare_columns(evidence.window, evidence.reference, monitor.drift, evidence.counted)
     facts = facts.model_copy(update={"drift": drift})
