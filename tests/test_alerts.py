@@ -22,9 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rtscv_mlops.alerts import channels
+from rtscv_mlops.alerts.alert import AlertDecision, PastWindow, decide_alert, make_alert
 from rtscv_mlops.alerts.channels import Delivery, send_alert, told_by, was_delivered
-from rtscv_mlops.alerts.message import make_alert
-from rtscv_mlops.alerts.rule import AlertDecision, PastWindow, decide_alert
 from rtscv_mlops.config.monitor import AlertSettings, Email
 from rtscv_mlops.facts import ClusterCard, WindowFacts
 

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rtscv_mlops.alerts.message import make_alert
-from rtscv_mlops.alerts.rule import AlertDecision
+from rtscv_mlops.alerts.alert import AlertDecision, make_alert
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.pipeline.run import run_window
 from rtscv_mlops.pipeline.stages import rectify_window, take_window, write_report
