@@ -37,7 +37,7 @@ class Label(StrEnum):
     # Sections
     GROUPS = "What is new"
     COMPARISON = "Champion against challenger"
-    FINDINGS = "Also noticed"
+    FINDINGS = "What to know"
 
     # Columns of tables
     FEATURE = "What tells them apart"

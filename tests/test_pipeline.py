@@ -289,7 +289,7 @@ def test_the_description_is_enough_to_decide_on(deployment):
 
     text = deployment.client.get_model_version(MODEL, version.version).description
 
-    assert "may this model take the place of version 1 of leaves?" in text
+    assert "may this model replace version 1 of leaves?" in text
     assert "| 1" in text  # the first group
     for kind in KNOWN:
         assert f"| {kind}" in text

@@ -310,8 +310,8 @@ def test_what_was_not_assessed_shows_no_rate(tmp_path):
     """A window that nobody judged has neither a p-value nor zero unknowns."""
     _, data = page_of(tmp_path / "r.html", not_assessed())
 
-    assert "chance if nothing were new" not in data
-    assert "rows set apart" not in data
+    assert "Chance if nothing were new" not in data
+    assert "Unknown rows" not in data
 
 
 def test_a_blocked_challenger_says_so_before_the_numbers(digits, tmp_path):
@@ -321,7 +321,7 @@ def test_a_blocked_challenger_says_so_before_the_numbers(digits, tmp_path):
 
     _, data = page_of(tmp_path / "r.html", blocked, evidence)
 
-    assert data.index("class 8 loses too much") < data.index("rows set apart")
+    assert data.index("class 8 loses too much") < data.index("Unknown rows")
 
 
 def test_only_web_addresses_become_links(tmp_path):
