@@ -42,7 +42,7 @@ class Label(StrEnum):
     # Columns of tables
     FEATURE = "What tells them apart"
     HERE = "Here"
-    NEAREST = "Nearest known rows"
+    NEAREST = "Nearest known"
     DIFFERENCE = "Difference"
     COLUMN = "Column"
     SCORE = "Score"

@@ -250,12 +250,12 @@ def test_the_page_says_what_the_facts_say(digits, tmp_path):
     _, data = page_of(tmp_path / "r.html", facts, evidence)
 
     share, limits = estimate(facts.unknown_rate), interval(facts.unknown_rate_interval)
-    for text in (share, f"unknown ({limits})", "p \\u2039 0.0001", f"{facts.rows:,}", "12,480"):
+    for text in (share, f"Unknown rate ({limits})", "p \\u2039 0.0001", f"{facts.rows:,}", "12,480"):
         assert text in data
     recalls = "Recall by class, largest loss first"
     for title in ("Group 1", "What tells them apart", recalls, "How this was obtained"):
         assert title in data
-    assert f"Columns: {facts.drift.drifted} of 58 moved" in data
+    assert f"Columns moved: {facts.drift.drifted} of 58" in data
 
 
 def test_the_page_stays_near_the_size_of_an_empty_one(digits, tmp_path):

@@ -284,7 +284,7 @@ def _drift_text(facts: DriftFacts) -> str:
     if facts.tested_rows:
         text += f" Tests saw {facts.tested_rows:,} rows of the window, distances all of them."
     if min(facts.window_rows, facts.reference_rows) < ENOUGH_ROWS:
-        text += " So few rows can differ by chance, so some thresholds are raised."
+        text += " So few rows can differ by chance; where they do, the threshold is raised."
     return text
 
 

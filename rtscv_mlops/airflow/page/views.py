@@ -34,8 +34,8 @@ PROBLEM_RANK, QUIET_RANK = 1, 2
 NO_CHALLENGER = "There is nothing to decide: this window has no challenger."
 NOT_OFFERED = "The window is still being processed, so version {} is not offered yet."
 CHANGED = (
-    "The question in Airflow is not about this version as it is shown here: it has changed. "
-    "Reload the page."
+    "What Airflow asks now is not about this version as it is shown here: the question has "
+    "changed. Reload the page."
 )
 NOT_ASKED = (
     "Airflow does not ask about this version: its run has not reached the review yet, or has "
