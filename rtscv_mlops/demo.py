@@ -1,7 +1,4 @@
-"""The demo: a fortnight of handwritten digits, from the first quiet day to a pending review.
-
-Knows the digits that ship with scikit-learn, and uses nothing that users do not have themselves.
-"""
+"""The demo: two weeks of handwritten digits, from the first quiet day to a pending review."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,7 +28,6 @@ from rtscv_mlops.window import Interval
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 MODEL = "digits"
 HIDDEN = (0, 6)
@@ -42,14 +38,14 @@ QUIET, DRIFT, UNKNOWNS = "nothing new", "dimmer lamp", "hidden digits"
 TRAINING_ROWS = 700
 DAY_ROWS = 500
 LAMP = 0.7
-"""On drift days the scanner's lamp gives this part of its light."""
+"""Brightness of the scanner's lamp on drift days."""
 
 SHARES = (0.0,) * 9 + (0.08, 0.12, 0.15, 0.18, 0.2)
 """Share of hidden digits, day by day."""
 DRIFT_DAYS = range(5, 9)
 
 MONITOR = """\
-# Watches the demo's model; see docs/monitor.md for all that may be set here.
+# Monitors the demo's model; see docs/monitor.md for all settings.
 model:
   name: {model}
   tracking_uri: {tracking_uri}
@@ -66,7 +62,7 @@ labels:  # arrive later: rtscv-mlops score {file} --window 2026-01-18
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """One day of traffic: its rows, their true digits, and what is the matter with it."""
+    """One day of traffic: its rows, their true digits, and what is special about it."""
 
     interval: Interval
     rows: pd.DataFrame
@@ -79,8 +75,10 @@ class Day:
 
 
 def run_demo(folder: Path, console: "Console") -> list[WindowFacts]:
-    """Train a champion, write a fortnight of windows, judge each, and tell what was found."""
+    """Train a champion, write two weeks of windows, judge each, and print the results."""
+    from rich.box import SIMPLE_HEAD
     from rich.progress import track
+    from rich.table import Table
 
     folder = folder.resolve()
     days = list(make_days())
@@ -94,14 +92,51 @@ def run_demo(folder: Path, console: "Console") -> list[WindowFacts]:
         run_window(monitor, day.interval)
         for day in track(days, "Judging each day", console=console)
     ]
-    facts = [outcome.facts for outcome in outcomes]
-    console.print(_table(days, outcomes))
-    _tell_what_next(folder, monitor, outcomes, console)
-    return facts
+    table = Table(
+        title="The fortnight", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    for name in ("day", "what was done", "verdict", "unknowns", "truth", "version"):
+        table.add_column(name, justify="right" if name == "truth" else "left")
+    for day, outcome in zip(days, outcomes, strict=True):
+        table.add_row(
+            f"{day.interval}",
+            day.story,
+            outcome.facts.verdict,
+            estimate(outcome.facts),
+            percent(day.true_share),
+            outcome.version or "",
+        )
+    console.print(table)
+    for line in next_steps(folder, monitor, outcomes):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    return [outcome.facts for outcome in outcomes]
+
+
+def next_steps(folder: Path, monitor: Monitor, outcomes: list[Outcome]) -> list[str]:
+    """Save the last report; return what to look at and what to type next."""
+    shown = next((one for one in reversed(outcomes) if one.version), outcomes[-1])
+    page = save_report(monitor, shown.run_id, folder)
+    file = folder / "digits.yaml"
+    return [
+        f"Version {shown.version} waits for a person: rtscv-mlops review show {file}",
+        f"  yes: rtscv-mlops review approve {file} --version {shown.version} --reason …",
+        f"  no:  rtscv-mlops review reject {file} --version {shown.version} --reason …",
+        f"Report of the last window: {page}",
+        f"MLflow: mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db",
+        f"Labels arrive later: rtscv-mlops score {file} --window 2026-01-18",
+    ]
+
+
+def estimate(facts: WindowFacts) -> str:
+    """Return the estimated share of unknowns with its interval."""
+    if not facts.detected or facts.unknown_rate_interval is None:
+        return "none"
+    limits = facts.unknown_rate_interval
+    return f"{text.estimate(facts.unknown_rate)} ({text.interval(limits)})"
 
 
 def make_days(first: datetime = MONDAY) -> Iterator[Day]:
-    """Make a fortnight of traffic from digits that the champion was not fitted on."""
+    """Make two weeks of traffic from digits that the champion was not fitted on."""
     images, digits = load_digits(return_X_y=True)
     rng = np.random.default_rng(0)
     _, known, hidden = _deal(digits)
@@ -117,7 +152,7 @@ def make_days(first: datetime = MONDAY) -> Iterator[Day]:
         start = first + timedelta(days=number)
         is_dim = number in DRIFT_DAYS
         frame = as_frame(images[rows] * (LAMP if is_dim else 1.0))
-        frame.insert(0, "scan", [f"{start:%Y%m%d}-{place:04}" for place in range(DAY_ROWS)])
+        frame.insert(0, "scan", [f"{start:%Y%m%d}-{index:04}" for index in range(DAY_ROWS)])
         seconds = np.sort(rng.uniform(0, 86_400, DAY_ROWS)).round(3)
         frame.insert(1, "scanned_at", start + pd.to_timedelta(seconds, unit="s"))
         story = DRIFT if is_dim else UNKNOWNS if share else QUIET
@@ -125,7 +160,7 @@ def make_days(first: datetime = MONDAY) -> Iterator[Day]:
 
 
 def _deal(digits: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return the places of what is taught, of known digits beyond that, and of hidden digits."""
+    """Return the indices of training rows, of other known digits, and of hidden digits."""
     order = np.random.default_rng(7).permutation(len(digits))
     is_hidden = np.isin(digits[order], HIDDEN)
     known = order[~is_hidden]
@@ -133,7 +168,7 @@ def _deal(digits: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any
 
 
 def training_rows() -> tuple[pd.DataFrame, NDArray[Any]]:
-    """Return what the champion is taught."""
+    """Return the rows that the champion is trained on."""
     images, digits = load_digits(return_X_y=True)
     taught, _, _ = _deal(digits)
     return as_frame(images[taught]), digits[taught]
@@ -163,12 +198,18 @@ def prepare(
     file = folder / "digits.yaml"
     file.write_text(MONITOR.format(model=MODEL, tracking_uri=tracking_uri, file=file.name) + more)
     monitor = load_monitor(file)
-    log_once(monitor, folder, _log_champion)
+
+    def log_demo_champion(monitor: Monitor) -> None:
+        rows, digits = training_rows()
+        uri = monitor.model.tracking_uri
+        log_champion(SVC().fit(rows, digits), rows, digits, name=MODEL, tracking_uri=uri)
+
+    log_once(monitor, folder, log_demo_champion)
     return monitor
 
 
 def log_once(monitor: Monitor, folder: Path, log: Callable[[Monitor], object]) -> None:
-    """Have a story's champion logged, unless the folder has one from before."""
+    """Log the champion of a story, unless an earlier run has left one."""
     if has_champion(monitor):
         return
     client, model = connect(monitor.model), monitor.model.name
@@ -179,68 +220,9 @@ def log_once(monitor: Monitor, folder: Path, log: Callable[[Monitor], object]) -
 
 
 def has_champion(monitor: Monitor) -> bool:
-    """Tell whether an earlier run left a champion."""
+    """Return whether an earlier run left a champion."""
     try:
         find_champion(connect(monitor.model), monitor.model)
     except (ModelError, NotAssessed):
         return False
     return True
-
-
-def _log_champion(monitor: Monitor) -> None:
-    images, digits = training_rows()
-    log_champion(
-        SVC().fit(images, digits),
-        images,
-        digits,
-        name=MODEL,
-        tracking_uri=monitor.model.tracking_uri,
-    )
-
-
-def _table(days: list[Day], outcomes: list[Outcome]) -> "Table":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(
-        title="The fortnight", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    for name in ("day", "what was done", "verdict", "unknowns", "truth", "version"):
-        table.add_column(name, justify="right" if name == "truth" else "left")
-    for day, outcome in zip(days, outcomes, strict=True):
-        facts = outcome.facts
-        table.add_row(
-            f"{day.interval}",
-            day.story,
-            facts.verdict,
-            estimate(facts),
-            percent(day.true_share),
-            outcome.version or "",
-        )
-    return table
-
-
-def estimate(facts: WindowFacts) -> str:
-    """Write the estimated share of unknowns with its interval."""
-    if not facts.detected or facts.unknown_rate_interval is None:
-        return "none"
-    limits = facts.unknown_rate_interval
-    return f"{text.estimate(facts.unknown_rate)} ({text.interval(limits)})"
-
-
-def _tell_what_next(
-    folder: Path, monitor: Monitor, outcomes: list[Outcome], console: "Console"
-) -> None:
-    shown = next((one for one in reversed(outcomes) if one.version), outcomes[-1])
-    page = save_report(monitor, shown.run_id, folder)
-    file = folder / "digits.yaml"
-    lines = [
-        f"Version {shown.version} waits for a person: rtscv-mlops review show {file}",
-        f"  yes: rtscv-mlops review approve {file} --version {shown.version} --reason …",
-        f"  no:  rtscv-mlops review reject {file} --version {shown.version} --reason …",
-        f"Report of the last window: {page}",
-        f"MLflow: mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db",
-        f"Labels arrive later: rtscv-mlops score {file} --window 2026-01-18",
-    ]
-    for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)

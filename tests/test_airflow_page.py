@@ -15,8 +15,7 @@ import pytest
 import requests
 
 from rtscv_mlops.airflow.page.app import TEMPLATES
-from rtscv_mlops.airflow.page.decision import Rights, decide
-from rtscv_mlops.airflow.page.views import _records, window_view
+from rtscv_mlops.airflow.page.views import Rights, decide, record_rows, window_view
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.facts import TellingFeature
 from rtscv_mlops.operations import overview
@@ -297,7 +296,7 @@ def test_a_reviewer_sees_what_to_decide_on(site, runs):
 
     for words in (
         "of this window belongs to something the model was never taught",
-        "Unknown share",
+        "Unknown rate",
         "Group 1",
         "The champion called them",
         "Champion against challenger",
@@ -312,7 +311,7 @@ def test_only_who_may_answer_gets_the_form(site, runs):
     page = {user: site.get(window(runs[NEW]), user).text for user in ROLES}
 
     assert "data-answer-to" not in page["vic"]
-    assert "You may look at this, and not decide" in page["vic"]
+    assert "You can see this, but not decide" in page["vic"]
     for user in ("ann", "otto", "ada"):
         assert (
             f'data-answer-to="/api/v2/dags/{DAG}/dagRuns/manual__2026-01-08T00%3A00%3A00%2B00%3A00'
@@ -361,7 +360,7 @@ def test_a_rollback_names_the_version_that_serves_again():
         "rolled_back", "1", "", "ada", "", {"from": "4"}, at="2026-01-05T00:00:00+00:00"
     )
 
-    (row,) = _records(History((move,), ()), "4", "UTC")
+    (row,) = record_rows(History((move,), ()), "4", "UTC")
 
     assert f"Version {row.version} {row.what}" == "Version 1 restored (was 4)"
 
@@ -375,7 +374,7 @@ def test_the_tab_of_a_dag_run_shows_its_window(site):
     assert "was never taught" in by_interval
     assert "data-answer-to" in by_interval
     assert "Not assessed: empty window" in by_conf
-    assert "Nothing is known of the window 2026-03-01 yet" in idle
+    assert "The window 2026-03-01 was not judged yet" in idle
 
 
 def test_text_of_others_stays_text(site, thorns):

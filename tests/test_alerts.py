@@ -22,9 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rtscv_mlops.alerts import channels
+from rtscv_mlops.alerts.alert import AlertDecision, PastWindow, decide_alert, make_alert
 from rtscv_mlops.alerts.channels import Delivery, send_alert, told_by, was_delivered
-from rtscv_mlops.alerts.message import make_alert
-from rtscv_mlops.alerts.rule import AlertDecision, PastWindow, decide_alert
 from rtscv_mlops.config.monitor import AlertSettings, Email
 from rtscv_mlops.facts import ClusterCard, WindowFacts
 
@@ -83,12 +82,12 @@ def decide(facts, *history, day=11, review=False, **rule):
     [
         ({}, {}, True, "This window counts; the verdict is unknowns."),
         ({"verdict": "unknowns_and_drift"}, {}, True, "counts"),
-        ({"verdict": "no_change"}, {}, False, "does not look at the verdict no_change"),
+        ({"verdict": "no_change"}, {}, False, "does not include the verdict no_change"),
         ({"verdict": "drift"}, {}, True, "counts"),
-        ({"verdict": "drift"}, {"on": ["unknowns"]}, False, "does not look at the verdict drift"),
+        ({"verdict": "drift"}, {"on": ["unknowns"]}, False, "does not include the verdict drift"),
         ({"verdict": "drift", "share": None}, {"on": ["drift"]}, True, "counts"),
         ({"verdict": "drift", "p_value": 0.2}, {"on": ["drift"]}, False, "p = 0.2 is above"),
-        ({}, {"on": ["drift"]}, False, "does not look at the verdict unknowns"),
+        ({}, {"on": ["drift"]}, False, "does not include the verdict unknowns"),
         ({"share": 0.009}, {}, False, "An unknown rate of 0.9 % is below the minimum of 1 %"),
         ({"share": 0.01}, {}, True, "counts"),
         ({"share": None}, {}, False, "could not be estimated"),
@@ -100,9 +99,9 @@ def decide(facts, *history, day=11, review=False, **rule):
         ({"verdict": "not_assessed:too_few_rows", "p_value": None}, {}, True, "NOT ASSESSED"),
         ({"verdict": "not_assessed:empty_window", "p_value": None}, {}, True, "(empty_window)"),
         ({"verdict": "not_assessed:no_champion"}, {}, True, "(no_champion)"),
-        ({"verdict": "not_assessed:window_open"}, {}, False, "matter of the schedule"),
-        ({"verdict": "not_assessed:empty_interval"}, {}, False, "matter of the schedule"),
-        ({"verdict": "not_assessed:no_champion"}, {"on": ["unknowns"]}, False, "does not look"),
+        ({"verdict": "not_assessed:window_open"}, {}, False, "only concerns the schedule"),
+        ({"verdict": "not_assessed:empty_interval"}, {}, False, "only concerns the schedule"),
+        ({"verdict": "not_assessed:no_champion"}, {"on": ["unknowns"]}, False, "does not include"),
     ],
 )
 def test_a_window_alone(facts, rule, due, why):
@@ -186,7 +185,9 @@ def test_an_open_review_speaks_for_the_unknowns():
     """Who was asked to review is not asked again by every further window."""
     decision = decide(window_facts(), review=True)
 
-    assert decision == AlertDecision(False, "A challenger waits for review, and somebody was told.")
+    assert decision == AlertDecision(
+        False, "A challenger waits for review, and an alert has announced it."
+    )
 
 
 def test_an_open_review_does_not_hide_a_broken_source():
@@ -318,9 +319,11 @@ def test_the_alert_says_what_was_found():
     for line in (
         "About 7 % (4-10 %) of this window is new.",
         "Model: pets, version 3",
-        "Window: 2026-01-11, 1,200 rows",
-        "Evidence: p < 0.0001",
-        "Unknowns: 37 rows, about 7 % (4-10 %)",
+        "Window: 2026-01-11",
+        "Rows in the window: 1,200",
+        "Chance if nothing were new: p < 0.0001",
+        "Unknown rows: 37",
+        "Unknown rate: about 7 % (4-10 %)",
         "Why this alert: This window counts.",
         "run: http://localhost:5000/#/runs/abc",
         "review: rtscv-mlops review show pets.yaml",
@@ -704,7 +707,7 @@ def test_no_password_travels_in_the_open():
     delivery = send_alert(hostile_alert("cat"), AlertSettings(email=remote))[1]
 
     assert not delivery.ok
-    assert "would travel unencrypted. Set alert.email.tls to true." in delivery.detail
+    assert "would be sent unencrypted. Set alert.email.tls to true." in delivery.detail
 
 
 @pytest.mark.parametrize("sender", ["a@b.c\nBcc: victim@example.com", "\ud800@b.c"])

@@ -137,8 +137,8 @@ def test_run_by_start_and_end_is_the_same_window(command, monitor):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "Say which window"),
-        (["--window", QUIET, "--start", QUIET], "Say which window"),
+        ([], "Name the window"),
+        (["--window", QUIET, "--start", QUIET], "Name the window"),
         (["--window", "yesterday"], "'yesterday' is not a valid day"),
         (["--start", QUIET, "--end", "soon"], "'soon' is not a valid time"),
     ],
@@ -281,7 +281,7 @@ def test_an_answer_in_mlflow_is_carried_out(command, tmp_path, said, ended, cham
     assert f"Version 2 {ended}" in out
     assert "Answered by mara." in out
     assert deployment.aliases()["champion"] == champion
-    assert again[:2] == (0, "Nothing was answered in MLflow.\n")
+    assert again[:2] == (0, "There is no answer in MLflow.\n")
 
 
 @pytest.mark.parametrize("verb", ["list", "show", "collect"])
@@ -321,7 +321,7 @@ def test_review_from_question_to_rollback(command, tmp_path):
 
     assert [(one["version"], one["review"]) for one in listed] == [("2", "pending")]
     assert shown[0] == 0
-    assert "may this model take the place of version 1 of leaves?" in shown[1]
+    assert "may this model replace version 1 of leaves?" in shown[1]
     # The terminal breaks long paths into lines.
     words = "".join(shown[1].split())
     assert f"reviewapprove{file}--version2" in words
@@ -357,7 +357,7 @@ def test_the_audit_finds_an_edit(command, tmp_path):
     assert "none of them moved the champion, so they say" in nothing[1]
     assert clean[0] == 0
     assert "figs, indeed" in clean[1]
-    assert "2 records, none was changed; the champion is what they say" in clean[1]
+    assert "2 records, none was changed; the champion is the one they name" in clean[1]
     assert edited[0] == 1
     told = json.loads(edited[1])
     assert [one["kind"] for one in told["records"]] == ["approved", "promoted"]

@@ -16,7 +16,7 @@ import typer
 import yaml
 
 from rtscv_mlops import RTSCVClassifier, demo
-from rtscv_mlops.airflow.placement import CONTAINER
+from rtscv_mlops.airflow.dags import CONTAINER
 from rtscv_mlops.cli.commands import app
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.config.monitor import Monitor

@@ -17,9 +17,8 @@ import pytest
 from jinja2 import Environment
 from markdown_it import MarkdownIt
 
-from rtscv_mlops.alerts.channels import _message
-from rtscv_mlops.alerts.message import make_alert
-from rtscv_mlops.alerts.rule import AlertDecision
+from rtscv_mlops.alerts.alert import AlertDecision, make_alert
+from rtscv_mlops.alerts.channels import make_email
 from rtscv_mlops.cli import commands, output
 from rtscv_mlops.config.monitor import DriftSettings, Email
 from rtscv_mlops.errors import WindowError
@@ -263,13 +262,13 @@ def test_an_e_mail_has_no_html(trials):
     """One part of plain text, and no header but ours, whoever chose the names."""
     ours = {"Subject", "From", "To", "Date", "Message-ID", "Auto-Submitted", "MIME-Version"}
     for facts in FACTS:
-        message = _message(make_alert(facts, DUE, {}), Email(to=("team@example.com",)))
+        message = make_email(make_alert(facts, DUE, {}), Email(to=("team@example.com",)))
         read = message_from_bytes(bytes(message), policy=policy.default)
 
         assert (read.get_content_type(), read.is_multipart()) == ("text/plain", False)
         assert set(read) - {"Content-Type", "Content-Transfer-Encoding"} == ours
         assert read["To"] == "team@example.com"
-    shown = _message(make_alert(all_of(MARK), DUE, {}), Email(to=("team@example.com",)))
+    shown = make_email(make_alert(all_of(MARK), DUE, {}), Email(to=("team@example.com",)))
     trials(CORPUS, str(shown).count(MARK))
 
 

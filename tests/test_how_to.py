@@ -12,9 +12,8 @@ import pytest
 from airflow.sdk import BaseNotifier
 
 from rtscv_mlops.airflow.notifiers import notifier_channels
+from rtscv_mlops.alerts.alert import AlertDecision, make_alert
 from rtscv_mlops.alerts.channels import send_alert
-from rtscv_mlops.alerts.message import make_alert
-from rtscv_mlops.alerts.rule import AlertDecision
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.config.monitor import ModelSettings, Monitor
 from rtscv_mlops.models.load import load_champion

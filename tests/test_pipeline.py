@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rtscv_mlops.alerts.message import make_alert
-from rtscv_mlops.alerts.rule import AlertDecision
+from rtscv_mlops.alerts.alert import AlertDecision, make_alert
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.pipeline.run import run_window
 from rtscv_mlops.pipeline.stages import rectify_window, take_window, write_report
@@ -290,7 +289,7 @@ def test_the_description_is_enough_to_decide_on(deployment):
 
     text = deployment.client.get_model_version(MODEL, version.version).description
 
-    assert "may this model take the place of version 1 of leaves?" in text
+    assert "may this model replace version 1 of leaves?" in text
     assert "| 1" in text  # the first group
     for kind in KNOWN:
         assert f"| {kind}" in text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rtscv_mlops.alerts.sending import _review_was_told
+from rtscv_mlops.alerts.sending import review_was_announced
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ModelError
 from rtscv_mlops.pipeline import run
@@ -116,9 +116,9 @@ def test_an_open_review_is_announced_once(tmp_path, receiver):
     assert "the verdict is unknowns" in found.alert
     registry = ModelRegistry.of(deployment.client, monitor.model)
     runs = registry.runs.find()
-    assert _review_was_told(registry, runs)
+    assert review_was_announced(registry, runs)
     review_challenger(monitor, found.version, approve=False, reviewer="ada", reason="no figs")
-    assert not _review_was_told(registry, runs)
+    assert not review_was_announced(registry, runs)
 
 
 def test_a_challenger_that_works_at_last_is_told(tmp_path, receiver, monkeypatch):

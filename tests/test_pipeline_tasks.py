@@ -214,7 +214,7 @@ def test_a_tag_without_a_name_says_so(deployment, offered):
     monitor, version = offered
     say(deployment, version, review="rejected")
 
-    assert collect_answer(monitor, version).who == "somebody in the MLflow registry"
+    assert collect_answer(monitor, version).who == "an unnamed user of the MLflow registry"
 
 
 def test_a_moved_champion_makes_the_question_stale(deployment, offered):

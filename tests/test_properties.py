@@ -14,7 +14,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from rtscv_mlops.alerts.message import Alert
+from rtscv_mlops.alerts.alert import Alert
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.config.values import SECRET_WORDS, names_a_secret, secret_in

@@ -250,12 +250,18 @@ def test_the_page_says_what_the_facts_say(digits, tmp_path):
     _, data = page_of(tmp_path / "r.html", facts, evidence)
 
     share, limits = estimate(facts.unknown_rate), interval(facts.unknown_rate_interval)
-    for text in (share, f"unknown ({limits})", "p \\u2039 0.0001", f"{facts.rows:,}", "12,480"):
+    for text in (
+        share,
+        f"Unknown rate ({limits})",
+        "p \\u2039 0.0001",
+        f"{facts.rows:,}",
+        "12,480",
+    ):
         assert text in data
     recalls = "Recall by class, largest loss first"
     for title in ("Group 1", "What tells them apart", recalls, "How this was obtained"):
         assert title in data
-    assert f"Columns: {facts.drift.drifted} of 58 moved" in data
+    assert f"Columns moved: {facts.drift.drifted} of 58" in data
 
 
 def test_the_page_stays_near_the_size_of_an_empty_one(digits, tmp_path):
@@ -310,8 +316,8 @@ def test_what_was_not_assessed_shows_no_rate(tmp_path):
     """A window that nobody judged has neither a p-value nor zero unknowns."""
     _, data = page_of(tmp_path / "r.html", not_assessed())
 
-    assert "chance if nothing were new" not in data
-    assert "rows set apart" not in data
+    assert "Chance if nothing were new" not in data
+    assert "Unknown rows" not in data
 
 
 def test_a_blocked_challenger_says_so_before_the_numbers(digits, tmp_path):
@@ -321,7 +327,7 @@ def test_a_blocked_challenger_says_so_before_the_numbers(digits, tmp_path):
 
     _, data = page_of(tmp_path / "r.html", blocked, evidence)
 
-    assert data.index("class 8 loses too much") < data.index("rows set apart")
+    assert data.index("class 8 loses too much") < data.index("Unknown rows")
 
 
 def test_only_web_addresses_become_links(tmp_path):

@@ -21,7 +21,7 @@ from rtscv_mlops.facts import (
 )
 from rtscv_mlops.judging.describe import find_blocker
 from rtscv_mlops.outcomes import ReviewStatus
-from rtscv_mlops.review.question import DESCRIPTION_LIMIT, describe, one_line, with_file
+from rtscv_mlops.review.question import DESCRIPTION_LIMIT, describe, one_line
 from rtscv_mlops.text import markdown, plain, probability, rate, safe_link
 
 LINKS = {"run": "http://localhost:5000/#/experiments/1/runs/a_b", "report": "https://x.example/r"}
@@ -223,7 +223,7 @@ def test_what_was_not_assessed_never_reads_as_healthy():
 
     assert line == "2026-01-05  NOT ASSESSED (too_few_rows)  The window has 12 rows; 50 are needed."
     assert "NOT ASSESSED" in text
-    assert "This does not say that all is well." in text
+    assert "This does not mean that all is well." in text
     for comfort in ("nothing new", "no_change", "0 %", "0 in 0 groups"):
         assert comfort not in line + text
 
@@ -241,17 +241,19 @@ def test_the_page_answers_a_reviewers_questions():
 
     for part in (
         "Window 2026-01-05: About 7 % (4-10 %) of this window is new: cat.",
-        "may this model take the place of version 3 of cat?",
+        "may this model replace version 3 of cat?",
         "**Yes:** it becomes the champion.",
         "**No:** the champion stays",
         "| Window | 2026-01-05 |",
-        "| Size | 1,200 rows, 1,000 of them looked at; 3 repeat another row |",
-        "| Share of unknowns | about 7 % (4-10 %) |",
+        "| Rows in the window | 1,200; 3 repeat another row |",
+        "| Rows sampled | 1,000 |",
+        "| Unknown rate | about 7 % (4-10 %) |",
+        "| Chance if nothing were new | p < 0.0001 |",
         "p < 0.0001",
         "| Compared with | held-out rows of cat |",
         "| 1 | 30 | 50 % | cat (70 %), 8 (20 %), median confidence 81 % | cat: cat, known rows cat",
         "champion accuracy 97 %, macro F 0.968; challenger accuracy 96 %, macro F 0.951",
-        "2 columns moved (20 % of those compared): cat (0.3, limit 0.1)",
+        "2 columns moved (20 % of those compared): cat (0.3, threshold 0.1)",
         "- Column cat is constant.",
         "1,400 reference rows, folds (k) 3, what scores rows cat, seed 0",
         "[run](http://localhost:5000/#/experiments/1/runs/a_b)",
@@ -259,7 +261,7 @@ def test_the_page_answers_a_reviewers_questions():
         "`approved` or `rejected`",
         "rtscv-mlops review approve pets.yaml --version 7 --reviewer YOUR-NAME",
         "rtscv-mlops review reject pets.yaml --version 7 --reviewer YOUR-NAME",
-        "where none waits, after `rtscv-mlops review collect pets.yaml`.",
+        "if none waits, after `rtscv-mlops review collect pets.yaml`.",
     ):
         assert part in text
 
@@ -270,7 +272,7 @@ def test_the_list_of_versions_shows_plain_words_first():
 
     assert first == "Window 2026-01-05: About 7 % (4-10 %) of this window is new&#58; cat."
     assert warning.startswith('Answer as described below. Do not use "Promote model"')
-    assert warning.endswith("goes past the record.")
+    assert warning.endswith("the record would not show it.")
 
 
 def test_a_sentence_that_begins_with_a_sign_begins_no_list():
@@ -326,15 +328,12 @@ def test_values_are_cut_only_where_room_is_short():
 
 
 def test_commands_name_the_file_as_it_was_typed():
-    """Who types a path gets commands with it; other names and words stay as they are."""
-    text = describe(window_facts(monitor="pets"), LINKS, "7")
-
-    shown = with_file(text, "pets", "my demo/pets.yaml")
+    """A reader who typed a path gets commands with that path, quoted for a shell."""
+    shown = describe(window_facts(monitor="pets"), LINKS, "7", "my demo/pets.yaml")
 
     assert "review approve 'my demo/pets.yaml' --version 7" in shown
     assert "review reject 'my demo/pets.yaml' --version 7" in shown
     assert "`rtscv-mlops review collect 'my demo/pets.yaml'`" in shown
-    assert with_file(text, "wine", "demo/wine.yaml") == text
 
 
 def test_the_worst_class_comes_first():
@@ -363,7 +362,7 @@ def test_a_quiet_window_asks_nothing():
     """Without a challenger there is neither question nor command."""
     text = describe(window_facts(verdict="no_change", clusters=(), comparison=None), LINKS)
 
-    assert "Nothing is to be decided" in text
+    assert "There is nothing to decide" in text
     assert "rtscv-mlops review" not in text
 
 

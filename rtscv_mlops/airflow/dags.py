@@ -1,12 +1,12 @@
-"""A monitor file that cannot be used, shown as an import error of its own.
+"""A DAG for each monitor of a folder.
 
-Airflow keeps import errors by file, and a file with one loses all its DAGs. So the error must not
-be that of the DAG file, which builds the DAGs of all monitors, but of the monitor's own.
+Airflow parses this again and again, so vendors are imported inside the tasks.
 """
 
 import logging
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,24 +31,38 @@ from airflow.sdk.exceptions import (
 
 from rtscv_mlops.airflow.monitors import (
     PREFIX,
+    Task,
     challenger_asset,
     champion_asset,
     dag_id_of,
     interval_of,
     monitors_folder,
 )
-from rtscv_mlops.airflow.placement import placement
 from rtscv_mlops.airflow.review_operator import ReviewOperator
 from rtscv_mlops.config.loading import load_monitor, monitor_files, read_monitors
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.config.scheduling import AirflowSettings
+from rtscv_mlops.config.scheduling import AirflowSettings, ResourceSettings
 from rtscv_mlops.errors import Code, ConfigError, NotAssessed, ReviewError, RtscvError
 from rtscv_mlops.outcomes import ReviewStatus
 from rtscv_mlops.process import prepare_process
+from rtscv_mlops.window import Interval
+
+LONG_AGO = datetime(2025, 1, 1, tzinfo=UTC)
+"""Default start of a monitor; without catchup only the last window before now is due."""
+MAY_COME_LATE = (Code.NO_INPUT, Code.EMPTY_WINDOW)
+"""Why a window could not be judged that may be judged when it is tried again."""
+RUN_ID, HAS_CHALLENGER, VERSION, STATUS = "run_id", "has_challenger", "version", "status"
+CONTAINER = "base"
+"""Airflow's name for the container that runs a task."""
 
 
 class BrokenMonitor(DAG):
-    """Stands for a monitor that cannot be used: it is never stored, only its error is."""
+    """Stands for a monitor that cannot be used, and shows its error as an import error.
+
+    Airflow keeps import errors by file, and a file with one loses all its DAGs. So the error must
+    not be that of the DAG file, which has the DAGs of all monitors, but of the monitor's own file.
+    This DAG itself is never stored.
+    """
 
     def __init__(self, path: Path, error: ConfigError) -> None:
         name = re.sub(r"[^A-Za-z0-9._-]", "-", path.stem)[:100]
@@ -58,16 +72,16 @@ class BrokenMonitor(DAG):
 
     @property
     def relative_fileloc(self) -> str:
-        """The monitor's own file, whatever the importer says: errors are kept under this name."""
+        """The monitor's own file: Airflow keeps errors under this name."""
         return str(self.__dict__.get("file", ""))
 
     @relative_fileloc.setter
     def relative_fileloc(self, given: Any) -> None:
-        """Airflow's importer sets the DAG file here."""
+        """Ignore the DAG file, which Airflow's importer sets here."""
 
 
 class Unusable(BaseOperator):
-    """Cannot be stored: whoever tries is told what is wrong with the monitor."""
+    """Raises the monitor's error when Airflow tries to store it."""
 
     def __init__(self, *, error: ConfigError, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -75,67 +89,75 @@ class Unusable(BaseOperator):
 
     @property
     def task_type(self) -> str:
-        # A new error: this one may be raised often, and each time its traceback would grow.
+        # A new error each time: the traceback of one that is raised often would grow.
         raise ConfigError(str(self.error))
 
 
-LONG_AGO = datetime(2025, 1, 1, tzinfo=UTC)
-"""Start of a monitor that names none; without catchup only the last window before now is due."""
-MAY_COME_LATE = (Code.NO_INPUT, Code.EMPTY_WINDOW)
-"""Why a window could not be judged that may be otherwise when it is tried again."""
-RUN_ID, HAS_CHALLENGER, STATUS = "run_id", "has_challenger", "status"
-
-
 def build_dags(folder: Path | None = None) -> dict[str, DAG]:
-    """Return a DAG for each monitor of a folder; a file that cannot be used stops no other."""
+    """Return a DAG for each monitor of a folder; a file that cannot be used stops no other.
+
+    Parameters
+    ----------
+    folder : Path or None
+        The folder of monitor files. None means the folder that `RTSCV_MONITORS_DIR` names, or
+        `monitors` in Airflow's DAGs folder.
+
+    Returns
+    -------
+    dict of str to DAG
+        The DAGs by their id. A file with mistakes is shown as an import error in Airflow.
+    """
     return {dag.dag_id: dag for dag in _dags(folder or monitors_folder())}
 
 
 def _dags(folder: Path) -> Iterator[DAG]:
     wanted = get_parsing_context().dag_id
-    if wanted and (dag := _only(folder, wanted)):
-        yield dag
-        return
-    for path, found in read_monitors(folder).items() if folder.is_dir() else ():
-        yield _dag_of(path, found)
+    if wanted:
+        # A worker needs one DAG; the monitor's file usually has the same name.
+        for path in monitor_files(folder):
+            if wanted.endswith(path.stem):
+                try:
+                    monitor = load_monitor(path)
+                except ConfigError:
+                    continue
+                if dag_id_of(monitor) == wanted:
+                    yield _dag_of(path, monitor)
+                    return
+    for path, read in read_monitors(folder).items() if folder.is_dir() else ():
+        yield _dag_of(path, read)
 
 
-def _dag_of(path: Path, found: Monitor | ConfigError) -> DAG:
-    """Return the DAG of a monitor, or what stands for one that cannot be used here."""
+def _dag_of(path: Path, read: Monitor | ConfigError) -> DAG:
+    """Return the DAG of a monitor, or the stand-in for one that cannot be used here."""
     try:
-        if isinstance(found, ConfigError):
-            raise found
-        return build_dag(found, path)
+        if isinstance(read, ConfigError):
+            raise read
+        return build_dag(read, path)
     except ConfigError as error:
         return BrokenMonitor(path, error)
 
 
-def _only(folder: Path, dag_id: str) -> DAG | None:
-    """Return the one DAG that a worker needs, if its file is called like it."""
-    for path in monitor_files(folder):
-        if dag_id.endswith(path.stem):
-            try:
-                monitor = load_monitor(path)
-            except ConfigError:
-                continue
-            if dag_id_of(monitor) == dag_id:
-                return _dag_of(path, monitor)
-    return None
-
-
 def build_dag(monitor: Monitor, path: Path) -> DAG:
     """Return the DAG of one monitor; `path` is the monitor's file."""
-    settings = monitor.airflow
+    settings, tasks = monitor.airflow, MonitorTasks(monitor)
     with DAG(
         dag_id_of(monitor),
-        description=f"Does the traffic of {monitor.model.name} hold what it was never taught?",
-        schedule=CronDataIntervalTimetable(settings.schedule, timezone=_zone(settings)),
+        description=f"Does the traffic of {monitor.model.name} hold unknown classes?",
+        schedule=CronDataIntervalTimetable(settings.schedule, timezone=_timezone(settings)),
         start_date=settings.start or LONG_AGO,
         catchup=settings.catchup,
         max_active_runs=settings.max_active_runs,
         tags={"rtscv", monitor.model.name[:100], *settings.tags},
         doc_md=_doc(monitor, path),
-        params={"window": _window_param()},
+        params={
+            "window": Param(
+                None,
+                type=["null", "string"],
+                title="Window",
+                description="A day such as 2026-01-05, or two times such as "
+                "2026-01-05T00:00Z/2026-01-06T00:00Z. Empty: the run's own data interval.",
+            )
+        },
         default_args={
             "owner": settings.owner,
             "pool": settings.pool,
@@ -146,16 +168,24 @@ def build_dag(monitor: Monitor, path: Path) -> DAG:
         },
     ) as dag:
         with TaskGroup("window", prefix_group_id=False):
-            judged = _rectify_window(monitor)
-            reported = _write_report(monitor)
-            registered = _register_challenger(monitor)
-            alerted = _raise_alert(monitor)
+            # One at a time: windows are judged in order, and a backfill does not take all memory.
+            judged = task(max_active_tis_per_dag=1, multiple_outputs=False)(tasks.rectify_window)()
+            reported = task(tasks.write_report)()
+            # A report that failed must not stop this; a window that was not judged must.
+            registered = task(
+                outlets=[challenger_asset(monitor.model.name)],
+                trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
+            )(tasks.register_challenger)()
+            alerted = task(trigger_rule=TriggerRule.ALL_DONE)(tasks.raise_alert)()
         with TaskGroup("review", prefix_group_id=False):
-            reviewed = ReviewOperator(
-                task_id="review_challenger", monitor=monitor, monitor_file=path
-            )
-            promoted = _promote_challenger(monitor)
-            asked_again = _ask_again(monitor)
+            reviewed = ReviewOperator(task_id=Task.REVIEW.value, monitor=monitor, monitor_file=path)
+            promoted = task(outlets=[champion_asset(monitor.model.name)])(
+                tasks.promote_challenger
+            )()
+            # Runs after every review, however it ended.
+            asked_again = task(trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)(
+                tasks.ask_again
+            )()
         judged >> reported >> registered >> [alerted, reviewed]
         judged >> [registered, alerted]
         reported >> alerted
@@ -164,157 +194,86 @@ def build_dag(monitor: Monitor, path: Path) -> DAG:
     return dag
 
 
-def _zone(settings: AirflowSettings) -> str:
-    """Return the zone that a schedule is read in: its own, or UTC where Airflow loses its way.
+@dataclass(frozen=True, slots=True)
+class MonitorTasks:
+    """The tasks of one monitor; the name of each method is the id of its task."""
 
-    Airflow keeps an hourly schedule an hour apart when clocks change. Where they change by half an
-    hour (Lord Howe Island) it then never finds the minute of the schedule again and stops, or
-    makes windows that overlap.
-    """
-    every_hour = settings.schedule.split()[1] in ("*", "*/1", "0-23")
-    offsets = {
-        datetime(2026, month, 1, tzinfo=ZoneInfo(settings.timezone)).utcoffset()
-        for month in range(1, 13)
-    }
-    minutes = {offset % timedelta(hours=1) for offset in offsets if offset is not None}
-    return "UTC" if every_hour and len(minutes) > 1 else settings.timezone
+    monitor: Monitor
 
-
-def _window_param() -> Param:
-    return Param(
-        None,
-        type=["null", "string"],
-        title="Window",
-        description="A day such as 2026-01-05, or two moments such as "
-        "2026-01-05T00:00Z/2026-01-06T00:00Z. Empty: the run's own data interval.",
-    )
-
-
-def _rectify_window(monitor: Monitor) -> Any:
-    # One at a time: windows are judged in order, and a backfill does not take all memory.
-    @task(max_active_tis_per_dag=1, multiple_outputs=False)
-    def rectify_window(**context: Any) -> dict[str, Any]:
+    def rectify_window(self, **context: Any) -> dict[str, Any]:
         """Take the window, run RTSCV on it, and write the verdict to its MLflow run."""
-        tasks = _pipeline_tasks()
         ti = context["ti"]
         try:
-            judged = tasks.rectify_window(monitor, _interval(monitor, context))
+            judged = _pipeline_tasks().rectify_window(self.monitor, self._interval(context))
         except NotAssessed as error:
             raise AirflowFailException(str(error)) from error
         ti.xcom_push(key=RUN_ID, value=judged.run_id)
         if not judged.assessed:
-            _end_unassessed(monitor, judged, ti)
+            # End so that the window is not taken for a quiet one.
+            if judged.code in MAY_COME_LATE and ti.try_number <= ti.max_tries:
+                raise AirflowException(f"{judged.sentence} It is tried again: rows may come late.")
+            if self.monitor.airflow.not_assessed == "skipped":
+                raise AirflowSkipException(judged.sentence)
+            raise AirflowFailException(judged.sentence)
         return {"verdict": judged.verdict, HAS_CHALLENGER: judged.has_challenger}
 
-    return rectify_window()
-
-
-def _interval(monitor: Monitor, context: Any) -> Any:
-    try:
-        return interval_of(
-            monitor,
-            context["params"].get("window"),
-            context.get("data_interval_start"),
-            context.get("data_interval_end"),
-        )
-    except RtscvError as error:
-        raise AirflowFailException(str(error)) from error
-
-
-def _end_unassessed(monitor: Monitor, judged: Any, ti: Any) -> None:
-    """End a window that could not be judged so that it is not taken for healthy."""
-    if judged.code in MAY_COME_LATE and ti.try_number <= ti.max_tries:
-        raise AirflowException(f"{judged.sentence} It is tried again: the rows may come late.")
-    if monitor.airflow.not_assessed == "skipped":
-        raise AirflowSkipException(judged.sentence)
-    raise AirflowFailException(judged.sentence)
-
-
-def _write_report(monitor: Monitor) -> Any:
-    @task
-    def write_report(ti: Any = None) -> None:
+    def write_report(self, ti: Any = None) -> None:
         """Compare the columns, and draw the page; the verdict stands without it."""
-        _pipeline_tasks().write_report(monitor, _run_id(ti))
+        _pipeline_tasks().write_report(self.monitor, _run_id(ti))
 
-    return write_report()
-
-
-def _register_challenger(monitor: Monitor) -> Any:
-    asset = challenger_asset(monitor.model.name)
-
-    # A report that failed must not stop this; a window that was not judged must.
-    @task(outlets=[asset], trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
-    def register_challenger(ti: Any = None, outlet_events: Any = None) -> str:
+    def register_challenger(self, ti: Any = None, outlet_events: Any = None) -> str:
         """Register the rectified model as a version, and offer it for review."""
-        judged, run_id = ti.xcom_pull(task_ids="rectify_window"), _run_id(ti)
+        judged, run_id = ti.xcom_pull(task_ids=Task.RECTIFY.value), _run_id(ti)
         if not judged[HAS_CHALLENGER]:
             raise AirflowSkipException(f"Nothing to register: {judged['verdict']}.")
         try:
-            version: str = _pipeline_tasks().register_challenger(monitor, run_id)
+            version: str = _pipeline_tasks().register_challenger(self.monitor, run_id)
         except NotAssessed as error:
             raise AirflowSkipException(str(error)) from error
-        outlet_events[asset].extra = _extra(monitor, version, run_id)
+        asset = challenger_asset(self.monitor.model.name)
+        outlet_events[asset].extra = self._extra(version, run_id)
         return version
 
-    return register_challenger()
-
-
-def _raise_alert(monitor: Monitor) -> Any:
-    @task(trigger_rule=TriggerRule.ALL_DONE)
-    def raise_alert(**context: Any) -> str:
-        """Tell somebody where the monitor's rule says so, and close the window's run."""
+    def raise_alert(self, **context: Any) -> str:
+        """Send an alert if the monitor's rule says so, and close the window's run."""
         from rtscv_mlops.airflow.notifiers import notifier_channels
 
         run_id = _run_id(context["ti"])
-        channels = notifier_channels(monitor.airflow, context)
-        why: str = _pipeline_tasks().raise_alert(monitor, run_id, channels)
+        channels = notifier_channels(self.monitor.airflow, context)
+        why: str = _pipeline_tasks().raise_alert(self.monitor, run_id, channels)
         return why
 
-    return raise_alert()
-
-
-def _promote_challenger(monitor: Monitor) -> Any:
-    asset = champion_asset(monitor.model.name)
-
-    @task(outlets=[asset])
-    def promote_challenger(ti: Any = None, outlet_events: Any = None) -> str:
+    def promote_challenger(self, ti: Any = None, outlet_events: Any = None) -> str:
         """Make the approved version the champion, if nothing has moved since it was approved."""
         version, status = _reviewed(ti)
         if status != ReviewStatus.APPROVED:
             raise AirflowSkipException(f"Version {version} is {status}; the champion stays.")
         from rtscv_mlops.review.answers import promote_challenger
 
-        _be_quiet()
+        _quiet_vendors()
         try:
-            promoted = promote_challenger(monitor, version)
+            promoted = promote_challenger(self.monitor, version)
         except ReviewError as error:
             if error.code != Code.STALE:
                 raise AirflowFailException(str(error)) from error
             ti.xcom_push(key=STATUS, value=ReviewStatus.STALE.value)
             raise AirflowSkipException(str(error)) from error
-        outlet_events[asset].extra = _extra(monitor, version, promoted.run_id)
+        asset = champion_asset(self.monitor.model.name)
+        outlet_events[asset].extra = self._extra(version, promoted.run_id)
         return version
 
-    return promote_challenger()
-
-
-def _ask_again(monitor: Monitor) -> Any:
-    # Runs where there was a review, however it ended.
-    @task(trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
-    def ask_again(**context: Any) -> None:
-        """Judge the window once more if the question has gone stale, so that a new one is asked."""
+    def ask_again(self, **context: Any) -> None:
+        """Judge the window again if the question has become stale, so that a new one is asked."""
         ti = context["ti"]
         version, status = _reviewed(ti)
-        if ReviewStatus.STALE not in (
-            status,
-            ti.xcom_pull(task_ids="promote_challenger", key=STATUS),
-        ):
+        promotion = ti.xcom_pull(task_ids=Task.PROMOTE.value, key=STATUS)
+        if ReviewStatus.STALE not in (status, promotion):
             raise AirflowSkipException("The question was answered, or closed for good.")
-        interval = _interval(monitor, context)
-        # Once for each version that has gone stale: the run is named after it. What Airflow's own
-        # operator for this imports is more than all else that is parsed here.
+        interval = self._interval(context)
+        # Once for each stale version: the run is named after it. Airflow's own operator for this
+        # would import more than everything else that is parsed here.
         raise DagRunTriggerException(
-            trigger_dag_id=dag_id_of(monitor),
+            trigger_dag_id=dag_id_of(self.monitor),
             dag_run_id=f"again__{interval.id}__after_version_{version}",
             conf={"window": f"{interval.start.isoformat()}/{interval.end.isoformat()}"},
             logical_date=None,
@@ -327,69 +286,142 @@ def _ask_again(monitor: Monitor) -> Any:
             deferrable=False,
         )
 
-    return ask_again()
+    def _interval(self, context: Any) -> Interval:
+        try:
+            return interval_of(
+                self.monitor,
+                context["params"].get("window"),
+                context.get("data_interval_start"),
+                context.get("data_interval_end"),
+            )
+        except RtscvError as error:
+            raise AirflowFailException(str(error)) from error
+
+    def _extra(self, version: str, run_id: str) -> dict[str, str]:
+        model, monitor = self.monitor.model.name, self.monitor.name
+        return {"model": model, "version": version, "run_id": run_id, "monitor": monitor}
 
 
 def _reviewed(ti: Any) -> tuple[str, str]:
-    """Return the version that was reviewed, and how that ended."""
-    reviewed = ti.xcom_pull(task_ids="review_challenger")
+    """Return the version that was reviewed, and how the review ended."""
+    reviewed = ti.xcom_pull(task_ids=Task.REVIEW.value)
     if not reviewed:
-        raise AirflowSkipException("Nobody answered: review_challenger was marked by hand.")
-    return str(reviewed["version"]), str(reviewed[STATUS])
+        raise AirflowSkipException(f"There is no answer: {Task.REVIEW} was marked by hand.")
+    return str(reviewed[VERSION]), str(reviewed[STATUS])
 
 
 def _run_id(ti: Any) -> str:
     """Return the MLflow run of this window."""
-    run_id = ti.xcom_pull(task_ids="rectify_window", key=RUN_ID)
+    run_id = ti.xcom_pull(task_ids=Task.RECTIFY.value, key=RUN_ID)
     if not run_id:
-        raise AirflowSkipException("rectify_window opened no MLflow run; its log says why.")
+        raise AirflowSkipException(f"{Task.RECTIFY} opened no MLflow run; see its log.")
     return str(run_id)
 
 
-def _extra(monitor: Monitor, version: str, run_id: str) -> dict[str, str]:
-    return {
-        "model": monitor.model.name,
-        "version": version,
-        "run_id": run_id,
-        "monitor": monitor.name,
-    }
-
-
 def _pipeline_tasks() -> Any:
-    _be_quiet()
+    _quiet_vendors()
     from rtscv_mlops.pipeline import run
 
     return run
 
 
-def _be_quiet() -> None:
-    """Leave the task's log to the story of the window; vendors neither chat nor report usage."""
+def _quiet_vendors() -> None:
+    """Keep the task's log readable: no progress messages or telemetry of vendors."""
     prepare_process()
     for vendor in ("mlflow", "alembic"):
         logging.getLogger(vendor).setLevel(logging.WARNING)
 
 
+def placement(settings: AirflowSettings) -> dict[str, Any]:
+    """Return the arguments of an operator that choose where it runs; none for what is not set.
+
+    A worker parses the one DAG that it runs and needs none of them. In a pod Airflow often knows
+    only the local executor, and would refuse a task that names another.
+    """
+    if get_parsing_context().dag_id:
+        return {}
+    arguments: dict[str, Any] = {}
+    if settings.queue:
+        arguments["queue"] = settings.queue
+    if settings.executor:
+        _check_executor(settings.executor)
+        arguments["executor"] = settings.executor
+    if settings.resources:
+        arguments["executor_config"] = {"pod_override": _pod(settings.resources)}
+    return arguments
+
+
+def _check_executor(name: str) -> None:
+    """Refuse an executor that Airflow does not have: it would reject the DAGs of all monitors."""
+    from airflow.exceptions import UnknownExecutorException
+    from airflow.executors.executor_loader import ExecutorLoader
+    from airflow.sdk.configuration import conf
+
+    try:
+        ExecutorLoader.lookup_executor_name_by_str(name, validate_teams=False)
+    except UnknownExecutorException as error:
+        raise ConfigError(
+            f"airflow.executor is {name!r}, and Airflow has {conf.get('core', 'executor')!r} here. "
+            "Add it to Airflow's setting core.executor, for both the DAG processor and the "
+            "scheduler, or remove it from the monitor."
+        ) from error
+
+
+def _pod(resources: ResourceSettings) -> Any:
+    """Return the monitor's own part of a pod; the rest is Airflow's template."""
+    try:
+        from kubernetes.client import models
+    except ImportError as error:
+        raise ConfigError(
+            "airflow.resources needs the package kubernetes, which is not installed here. Install "
+            "apache-airflow-providers-cncf-kubernetes where the DAG processor, the scheduler and "
+            "the API server run, or remove airflow.resources from the monitor."
+        ) from error
+    needs = models.V1ResourceRequirements(
+        requests={"cpu": f"{resources.cpu:g}", "memory": resources.memory},
+        # A task without enough memory is better killed than left to crowd out its node; without
+        # enough cores it only takes longer.
+        limits={"memory": resources.memory},
+    )
+    container = models.V1Container(name=CONTAINER, resources=needs)
+    return models.V1Pod(spec=models.V1PodSpec(containers=[container]))
+
+
+def _timezone(settings: AirflowSettings) -> str:
+    """Return the time zone of a schedule: its own, or UTC if Airflow cannot handle that one.
+
+    Airflow keeps an hourly schedule an hour apart when clocks change. If they change by half an
+    hour (Lord Howe Island) it never finds the minute of the schedule again, and stops or makes
+    windows that overlap.
+    """
+    every_hour = settings.schedule.split()[1] in ("*", "*/1", "0-23")
+    offsets = {
+        datetime(2026, month, 1, tzinfo=ZoneInfo(settings.timezone)).utcoffset()
+        for month in range(1, 13)
+    }
+    minutes = {offset % timedelta(hours=1) for offset in offsets if offset is not None}
+    return "UTC" if every_hour and len(minutes) > 1 else settings.timezone
+
+
 def _doc(monitor: Monitor, path: Path) -> str:
+    def code(text: str) -> str:
+        return "`" + " ".join(text.replace("`", "'").split()) + "`"
+
     source = monitor.source.path or monitor.source.table or "a query"
     return f"""\
-Looks at each window of the traffic of **{_code(monitor.model.name)}**, read from {_code(source)},
-and says whether it holds something that the model was never taught. Settings: {_code(path.name)}.
+Checks each window of the traffic of **{code(monitor.model.name)}**, read from {code(source)}, for
+classes that the model was never taught. Settings: {code(path.name)}.
 
 | Task | What it does |
 |---|---|
-| `rectify_window` | takes the window and judges it; the verdict is in the MLflow run |
-| `write_report` | draws the report; the verdict stands without it |
-| `register_challenger` | only where something new was found: a version that waits for review |
-| `raise_alert` | tells somebody where the monitor's rule says so |
-| `review_challenger` | waits for a person: here, on the page *Unknowns*, or in MLflow |
-| `promote_challenger` | moves the alias {_code(monitor.model.alias)}, only after a yes |
-| `ask_again` | only where the champion moved meanwhile: judges the window once more |
+| `{Task.RECTIFY}` | takes the window and judges it; the verdict is in the MLflow run |
+| `{Task.REPORT}` | draws the report; the verdict stands without it |
+| `{Task.REGISTER}` | only if something new was found: registers a version that waits for review |
+| `{Task.ALERT}` | sends an alert if the monitor's rule says so |
+| `{Task.REVIEW}` | waits for a reviewer: here, on the page *Unknowns*, or in MLflow |
+| `{Task.PROMOTE}` | moves the alias {code(monitor.model.alias)}, only after a yes |
+| `{Task.ASK_AGAIN}` | only if the champion has moved: judges the window again |
 
 A window that could not be judged ends as *{monitor.airflow.not_assessed}*. To judge another window,
 trigger the DAG with the param `window`.
 """
-
-
-def _code(text: str) -> str:
-    """Return text as code in Markdown, whatever it holds."""
-    return "`" + " ".join(text.replace("`", "'").split()) + "`"

@@ -1,10 +1,11 @@
-"""Which monitors Airflow runs, and how they are called there.
+"""Which monitors Airflow runs, and the names of their DAGs, tasks and assets.
 
-Knows a folder and names; DAG parsing and the plugin's page both begin here, so it stays light.
+DAG parsing and the plugin's page both begin here, so this must import quickly.
 """
 
 import os
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,6 +20,22 @@ FOLDER = "RTSCV_MONITORS_DIR"
 PREFIX = "rtscv__"
 
 
+class Task(StrEnum):
+    """The id of a task in the DAG of a monitor."""
+
+    RECTIFY = "rectify_window"
+    REPORT = "write_report"
+    REGISTER = "register_challenger"
+    ALERT = "raise_alert"
+    REVIEW = "review_challenger"
+    PROMOTE = "promote_challenger"
+    ASK_AGAIN = "ask_again"
+
+
+QUESTION = "question"
+"""Name of the param of a review that binds an answer to what the reviewer saw."""
+
+
 def monitors_folder() -> Path:
     """Return the folder that monitors are read from."""
     named = os.environ.get(FOLDER)
@@ -30,13 +47,13 @@ def monitors_folder() -> Path:
 
 
 def shared_name(path: Path) -> str:
-    """Return how other processes find a monitor's file: they may keep the folder elsewhere."""
+    """Return a monitor's file as other processes find it: their folder may be another one."""
     folder = monitors_folder()
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
 def find_file(name: str) -> Path:
-    """Return the file that another process has named."""
+    """Return the file behind a shared name."""
     return monitors_folder() / name
 
 
@@ -55,8 +72,8 @@ def interval_of(
         return Interval.parse(first, last, zone) if divided else Interval.day(first, zone)
     if start is None or end is None:
         raise WindowError(
-            "This run has no data interval, so it names no window. Trigger it with the param "
-            "window, a day such as 2026-01-05 or two moments such as "
+            "This run has no data interval, so its window is not known. Trigger it with the param "
+            "window, a day such as 2026-01-05 or two times such as "
             "2026-01-05T00:00Z/2026-01-06T00:00Z, or with a logical date.",
             code=Code.NO_WINDOW,
         )
@@ -64,15 +81,15 @@ def interval_of(
 
 
 def challenger_asset(model: str) -> Asset:
-    """Return the asset that a new challenger of a model updates."""
+    """Return the asset that is updated when a model has a new challenger."""
     return _asset(model, "challenger")
 
 
 def champion_asset(model: str) -> Asset:
-    """Return the asset that a promotion of a model updates."""
+    """Return the asset that is updated when a challenger becomes the champion."""
     return _asset(model, "champion")
 
 
 def _asset(model: str, role: str) -> Asset:
-    place = quote(model, safe="")
-    return Asset(name=f"rtscv {role} of {place}", uri=f"rtscv://{place}/{role}", group="rtscv")
+    name = quote(model, safe="")
+    return Asset(name=f"rtscv {role} of {name}", uri=f"rtscv://{name}/{role}", group="rtscv")

@@ -1,11 +1,11 @@
-"""The wait for a person: one task that asks in Airflow, and looks for an answer in MLflow as well.
+"""The wait for a reviewer: one task that asks in Airflow, and takes an answer in MLflow as well.
 
-Whichever side answers first wins. Knows how Airflow asks and waits; what an answer is worth is
-decided by the pipeline.
+The first answer wins, on whichever side it is given.
 """
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,34 +14,34 @@ from airflow.sdk import Param
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from rtscv_mlops.airflow.monitors import shared_name
+from rtscv_mlops.airflow.monitors import QUESTION, Task, shared_name
 from rtscv_mlops.airflow.trigger import ReviewTrigger
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, ReviewError, ServiceError
 from rtscv_mlops.outcomes import ReviewStatus
 
 APPROVE, REJECT = "Approve", "Reject"
-REASON, QUESTION = "reason", "question"
+REASON = "reason"
 ANSWER = ("responded_by_user", "chosen_options", "params_input")
-"""What is needed of Airflow's answer."""
+"""The fields of Airflow's answer that are needed."""
 
 
 class ReviewOperator(HITLOperator):
-    """Ask whether a challenger may serve. Silence means no, and so does a question gone stale.
+    """Ask whether a challenger may serve. No answer means no, and so does a stale question.
 
-    The task ends in success however the review ended: a rejection is a result. Its return value
-    is the version and the state of its review; the words of the reviewer go to the record only.
+    The task succeeds however the review ended: a rejection is a result. It returns the version
+    and the status of its review; the reviewer's reason goes to the record only.
     """
 
     def __init__(self, *, monitor: Monitor, monitor_file: Path, **kwargs: Any) -> None:
         super().__init__(
-            # Fixed words, since Airflow takes the subject for a template of Jinja.
+            # Fixed text, since Airflow renders the subject as a Jinja template.
             subject="May the challenger serve?",
             options=[APPROVE, REJECT],
-            # Never defaults: a timeout would take them.
+            # No defaults: a timeout would choose them.
             defaults=None,
             assigned_users=[{"id": name, "name": name} for name in monitor.airflow.reviewers],
-            # The wait is bounded by review.expires, and by nothing else.
+            # Only review.expires bounds the wait.
             execution_timeout=None,
             **kwargs,
         )
@@ -51,7 +51,7 @@ class ReviewOperator(HITLOperator):
         """Ask, unless the review has ended already."""
         from rtscv_mlops.review.answers import ask_reviewer
 
-        version = context["ti"].xcom_pull(task_ids="register_challenger")
+        version = context["ti"].xcom_pull(task_ids=Task.REGISTER.value)
         if version is None:
             raise AirflowSkipException(
                 "There is no version: register_challenger was marked by hand."
@@ -65,15 +65,15 @@ class ReviewOperator(HITLOperator):
         self._wait(context["ti"].id, version, question.id)
 
     def _ask(self, ti_id: Any, subject: str, body: str, question: str) -> bool:
-        """Put the question; tell whether it is the one that people see.
+        """Put the question; return whether it is the one that people see.
 
-        Airflow keeps the first text of a task that is cleared, whatever it is asked later.
+        If a task is cleared, Airflow keeps the first text, whatever it is given later.
         """
         from airflow.sdk.api.datamodels._generated import HITLUser
         from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
         from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
-        # Set here and not in the constructor: what comes from data must not pass through Jinja.
+        # Set here and not in the constructor: text from data must not be rendered by Jinja.
         self.subject, self.body = subject, body
         self.params = ParamsDict(
             {
@@ -99,7 +99,7 @@ class ReviewOperator(HITLOperator):
         return (shown.subject, shown.body) == (subject, body)
 
     def _wait(self, ti_id: Any, version: str, question: str) -> NoReturn:
-        self.log.info("review_challenger: version %s waits for a person", version)
+        self.log.info("review_challenger: version %s waits for a reviewer", version)
         self.defer(
             trigger=ReviewTrigger(
                 monitor_file=shared_name(self.monitor_file),
@@ -110,19 +110,19 @@ class ReviewOperator(HITLOperator):
             method_name="execute_complete",
             kwargs={"version": version, "question": question},
         )
-        raise AssertionError("a task that was deferred goes on elsewhere")
+        raise AssertionError("defer() always raises")
 
     def execute_complete(
         self, context: Any, event: dict[str, Any], version: str = "", question: str = ""
     ) -> dict[str, str]:
-        """Record the answer, from whichever side it came."""
+        """Record the answer, whichever side it came from."""
         answer = {name: event.get(name) for name in ANSWER}
         return self._record(answer, version, question, datetime.now(UTC).isoformat())
 
     def record_later(
         self, context: Any, event: Any, answer: dict[str, Any], version: str, question: str, at: str
     ) -> dict[str, str]:
-        """Record an answer of a person that MLflow could not take when it was given."""
+        """Record an answer that MLflow could not take when it was given."""
         return self._record(answer, version, question, at)
 
     def _record(
@@ -133,10 +133,10 @@ class ReviewOperator(HITLOperator):
                 return self._answered_here(answer, version, question)
             return self._answered_elsewhere(version)
         except ServiceError as error:
-            # A task that fails would be tried again, and would ask a person who has answered.
+            # A failed task would be retried, and would ask a reviewer who has answered.
             if datetime.now(UTC) - datetime.fromisoformat(at) > self.monitor.review.expires:
                 raise
-            self.log.warning("review_challenger: %s The answer is kept until then.", error)
+            self.log.warning("review_challenger: %s The answer is kept meanwhile.", error)
             kept = {"answer": answer, "version": version, "question": question, "at": at}
         from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 
@@ -145,20 +145,23 @@ class ReviewOperator(HITLOperator):
             method_name="record_later",
             kwargs=kept,
         )
-        raise AssertionError("a task that was deferred goes on elsewhere")
+        raise AssertionError("defer() always raises")
 
     def _answered_here(
         self, event: Mapping[str, Any], version: str, question: str
     ) -> dict[str, str]:
         from rtscv_mlops.review.answers import review_challenger
 
-        given = event["params_input"] or {}
+        user, given = event["responded_by_user"], event["params_input"] or {}
+        # With the id, since users may choose their names.
+        is_id = user["name"] == user["id"]
+        reviewer = user["name"] if is_id else f"{user['name']} ({user['id']})"
         try:
             decided = review_challenger(
                 self.monitor,
                 version,
                 approve=event["chosen_options"] == [APPROVE],
-                reviewer=_name(event["responded_by_user"]),
+                reviewer=reviewer,
                 reason=str(given.get(REASON) or ""),
                 question=str(given.get(QUESTION) or question),
             )
@@ -174,31 +177,25 @@ class ReviewOperator(HITLOperator):
         answer = self._collect(version)
         if answer is None:  # The question in Airflow is closed by now, so a new one is needed.
             return self._ended(
-                ReviewStatus.STALE, version, "The answer in the registry was taken back."
+                ReviewStatus.STALE, version, "The answer in the registry was withdrawn."
             )
         return self._ended(answer.status, version, answer.reason)
 
     def _collect(self, version: str) -> Any:
-        """Record what there is; a version that cannot be reviewed any more fails the task."""
+        """Record the answer, if any; a version that can no longer be reviewed fails the task."""
         from rtscv_mlops.review.answers import collect_answer
 
         try:
-            return collect_answer(self.monitor, version, self._warn)
+            return collect_answer(
+                self.monitor, version, partial(self.log.warning, "review_challenger: %s")
+            )
         except ReviewError as error:
             if error.code == Code.STALE:
                 return None
             raise AirflowFailException(str(error)) from error
 
-    def _warn(self, sentence: str) -> None:
-        self.log.warning("review_challenger: %s", sentence)
-
     def _ended(self, status: str, version: str, why: str) -> dict[str, str]:
         self.log.info("review_challenger: version %s is %s. %s", version, status, why)
         if status == ReviewStatus.BLOCKED:
-            raise AirflowSkipException(f"Version {version} is blocked, so nobody is asked: {why}")
+            raise AirflowSkipException(f"Version {version} is blocked, so no one is asked: {why}")
         return {"version": version, "status": str(status)}
-
-
-def _name(user: Mapping[str, str]) -> str:
-    """Return who answered; an id says more than a name that anybody may choose."""
-    return user["name"] if user["name"] == user["id"] else f"{user['name']} ({user['id']})"

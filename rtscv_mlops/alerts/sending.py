@@ -1,4 +1,4 @@
-"""Alerts: what the rule needs to know of earlier windows, and one message per window."""
+"""Sends the alert of a window once, given what became of earlier windows."""
 
 import logging
 import time
@@ -7,9 +7,8 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 
+from rtscv_mlops.alerts.alert import AlertDecision, PastWindow, decide_alert, make_alert
 from rtscv_mlops.alerts.channels import Channel, send_alert, told_by, was_delivered
-from rtscv_mlops.alerts.message import make_alert
-from rtscv_mlops.alerts.rule import AlertDecision, PastWindow, decide_alert
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.outcomes import ReviewStatus, Verdict
@@ -20,15 +19,15 @@ from rtscv_mlops.tracking.runs import RunSummary
 from rtscv_mlops.tracking.window_run import WindowRun
 
 TRIES = "alert.json"
-"""Artifact with what became of each attempt to tell somebody."""
+"""Artifact with the deliveries of each try."""
 
 OPEN = ("", ReviewStatus.PENDING, ReviewStatus.SUPERSEDED)
-"""States of a version whose review was not decided; the first is that of one not offered yet."""
+"""States of a version whose review was not decided; an empty one was not offered yet."""
 
 PATIENCE = timedelta(minutes=2)
-"""Time after which one who began to send an alert, and said no more of it, counts as dead.
+"""How long to wait for another process that claimed this alert before assuming that it died.
 
-Longer than all channels may take together, since an alert that comes twice is the lesser evil.
+Longer than all channels may take together. A duplicate alert is better than a lost one.
 """
 
 log = logging.getLogger(__name__)
@@ -40,38 +39,35 @@ def raise_alert(
     facts: WindowFacts,
     channels: tuple[Channel, ...] = (),
 ) -> AlertDecision:
-    """Tell somebody where the rule says so, once for a window."""
+    """Send an alert if the rule says so, once for a window."""
     registry, now = ModelRegistry.of(run.client, monitor.model), datetime.now(UTC)
     alerted = run.tags().get(tags.ALERTED)
     if facts.assessed and alerted and not Verdict.of(alerted).is_assessed:
-        run.drop_tags(tags.OF_ALERTS)  # The window failed late, and what it holds is news.
+        run.drop_tags(tags.OF_ALERTS)  # That alert was about a failure; the verdict is news.
     runs = registry.runs.find(monitor=monitor.name)
-    history = [_past(one) for one in runs if one.run_id != run.run_id or one.alert]
-    told = _review_was_told(registry, [one for one in runs if one.run_id != run.run_id])
-    decision = decide_alert(
-        facts,
-        [past for past in history if past is not None],
-        monitor.alert,
-        now,
-        open_review_alerted=told,
-    )
+    others = [one for one in runs if one.run_id != run.run_id]
+    history = [
+        PastWindow(
+            one.window_start,
+            one.window_end,
+            one.verdict,
+            one.unknown_rate,
+            one.p_value,
+            datetime.fromisoformat(one.alert) if one.alert else None,
+        )
+        for one in runs
+        if (one.run_id != run.run_id or one.alert) and one.window_start and one.window_end
+    ]
+    announced = review_was_announced(registry, others)
+    decision = decide_alert(facts, history, monitor.alert, now, open_review_alerted=announced)
     if decision.due:
         decision = _send(monitor, registry, run, facts, decision, channels)
     log.info("raise_alert: %s", decision.why)
     return decision
 
 
-def _past(run: RunSummary) -> PastWindow | None:
-    if run.window_start is None or run.window_end is None:
-        return None
-    alerted = datetime.fromisoformat(run.alert) if run.alert else None
-    return PastWindow(
-        run.window_start, run.window_end, run.verdict, run.unknown_rate, run.p_value, alerted
-    )
-
-
-def _review_was_told(registry: ModelRegistry, others: list[RunSummary]) -> bool:
-    """Tell whether an alert of another window announced the review that is open now.
+def review_was_announced(registry: ModelRegistry, others: list[RunSummary]) -> bool:
+    """Return whether an alert of another window announced the review that is open now.
 
     A review stays the same one while newer challengers supersede older ones, until it is decided.
     """
@@ -84,9 +80,9 @@ def _review_was_told(registry: ModelRegistry, others: list[RunSummary]) -> bool:
 
 
 def alert_is_owed(run: WindowRun) -> bool:
-    """Tell whether an alert was due that nobody got."""
-    known = run.tags()
-    return tags.ALERT_DUE in known and tags.ALERT not in known
+    """Return whether an alert was due that was not delivered."""
+    recorded = run.tags()
+    return tags.ALERT_DUE in recorded and tags.ALERT not in recorded
 
 
 def _send(
@@ -97,7 +93,7 @@ def _send(
     decision: AlertDecision,
     channels: tuple[Channel, ...],
 ) -> AlertDecision:
-    """Send unless a rival does: the claim is per window and try, and a try may fail."""
+    """Send unless another process does; a claim is for one try, since a try may fail."""
     run.set_tags({tags.ALERT_DUE: decision.why})
     tried = run.read_json(TRIES) or []
     if not _is_ours_to_send(registry, run, facts.key, len(tried)):
@@ -105,33 +101,30 @@ def _send(
     version = run.tags().get(tags.VERSION, "")
     links = find_links(run, registry.model, version)
     if not facts.assessed:
-        links = replace(links, report="")  # Where nothing was judged there is none.
+        links = replace(links, report="")  # Without a verdict there is no report.
     alert = make_alert(facts, decision, links.labelled(), version)
-    sent = send_alert(alert, monitor.alert, channels)
-    if was_delivered(sent):
-        told = {tags.ALERT: datetime.now(UTC).isoformat(), tags.ALERTED: facts.verdict}
-        run.set_tags(told)
-    # Last, since it opens the next attempt: who makes that one must see that this was delivered.
-    run.write_json(TRIES, [*tried, [asdict(delivery) for delivery in sent]])
-    return AlertDecision(True, f"{decision.why} {told_by(sent)}")
+    deliveries = send_alert(alert, monitor.alert, channels)
+    if was_delivered(deliveries):
+        run.set_tags({tags.ALERT: datetime.now(UTC).isoformat(), tags.ALERTED: facts.verdict})
+    # Last, since it opens the next try, which must see that this one was delivered.
+    run.write_json(TRIES, [*tried, [asdict(delivery) for delivery in deliveries]])
+    return AlertDecision(True, f"{decision.why} {told_by(deliveries)}")
 
 
 def _is_ours_to_send(registry: ModelRegistry, run: WindowRun, key: str, tried: int) -> bool:
-    """Claim a try, or wait for who holds it; one who is silent for too long is passed over.
+    """Return whether this process is to send the alert; claims a try, or waits for its holder.
 
-    Who holds it may be a rival at work, or have been killed: an alert must not be lost with it.
+    The holder may still be at work, or have been killed. After `PATIENCE` the next try is claimed,
+    so that an alert is not lost with a process.
     """
     while alert_is_owed(run):
         mine = f"{datetime.now(UTC).isoformat()} {uuid.uuid4().hex}"
-        # A key that came to nothing is given on to another run, whose alert is another one.
+        # By run as well: a failed window's key passes to another run, which has its own alert.
         held = registry.claim(f"alert.{key}.{run.run_id}.{tried}", mine)
         if held == mine:
             return alert_is_owed(run)
-        _wait_for_rival(run, datetime.fromisoformat(held.split()[0]) + PATIENCE)
+        until = datetime.fromisoformat(held.split()[0]) + PATIENCE
+        while datetime.now(UTC) < until and alert_is_owed(run):
+            time.sleep(1)
         tried += 1
     return False
-
-
-def _wait_for_rival(run: WindowRun, until: datetime) -> None:
-    while datetime.now(UTC) < until and alert_is_owed(run):
-        time.sleep(1)

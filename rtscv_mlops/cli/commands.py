@@ -1,10 +1,9 @@
-"""The same stages by hand: `rtscv-mlops`. No logic here, only words in and words out.
+"""The commands of `rtscv-mlops`.
 
 Heavy imports happen inside the commands, so that `--help` answers at once.
 """
 
 import logging
-from datetime import datetime
 from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +22,7 @@ from rtscv_mlops.cli.output import (
     print_outcome,
     print_table,
     progress,
-    words,
+    styled,
 )
 from rtscv_mlops.errors import RtscvError, WindowError
 from rtscv_mlops.outcomes import ReviewStatus, Verdict
@@ -34,15 +33,15 @@ if TYPE_CHECKING:
     from rtscv_mlops.window import Interval
 
 app = typer.Typer(
-    help="Tell whether traffic holds something that a deployed classifier was never taught.",
+    help="Find out whether traffic holds classes that a deployed classifier was never taught.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-review = typer.Typer(help="Challengers that wait for a person.", no_args_is_help=True)
+review = typer.Typer(help="Review challengers.", no_args_is_help=True)
 app.add_typer(review, name="review")
-audit = typer.Typer(help="The record of decisions.", no_args_is_help=True)
+audit = typer.Typer(help="Check the record of decisions.", no_args_is_help=True)
 app.add_typer(audit, name="audit")
 
 MonitorFile = Annotated[
@@ -53,17 +52,19 @@ Day = Annotated[
     str | None, typer.Option("--window", metavar="DAY", help="One day, such as 2026-01-05.")
 ]
 Start = Annotated[str | None, typer.Option(metavar="TIME", help="Start of the window, ISO 8601.")]
-End = Annotated[str | None, typer.Option(metavar="TIME", help="Its end, not included.")]
-Version = Annotated[str | None, typer.Option(help="Version. (default: the one that waits)")]
-SeenVersion = Annotated[
-    str, typer.Option("--version", help="Version that you looked at.", show_default=False)
+End = Annotated[str | None, typer.Option(metavar="TIME", help="End of the window, not included.")]
+Version = Annotated[
+    str | None, typer.Option(help="Version. (default: the one that waits for review)")
 ]
-Reviewer = Annotated[str | None, typer.Option(help="Who decides. (default: the user name)")]
-Reason = Annotated[str, typer.Option(help="Why.")]
+SeenVersion = Annotated[
+    str, typer.Option("--version", help="Version that you reviewed.", show_default=False)
+]
+Reviewer = Annotated[str | None, typer.Option(help="Who decides. (default: your user name)")]
+Reason = Annotated[str, typer.Option(help="Why, for the record.")]
 
 
 def main() -> None:
-    """Run a command; an error of ours becomes one sentence, a bug keeps its traceback."""
+    """Run a command; our own errors become one sentence, a bug keeps its traceback."""
     prepare_process()
     try:
         app()
@@ -74,23 +75,22 @@ def main() -> None:
 
 @app.callback()
 def _set_up(
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell each stage.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log each stage.")] = False,
 ) -> None:
     logs = logging.StreamHandler()
     logs.setFormatter(PrintableFormatter("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[logs])
     logging.getLogger("rtscv_mlops").setLevel(logging.INFO if verbose else logging.ERROR)
     if not verbose:
-        logging.getLogger("mlflow").setLevel(logging.ERROR)
-        logging.getLogger("alembic").setLevel(logging.ERROR)
-        logging.getLogger("urllib3").setLevel(logging.ERROR)
+        for vendor in ("mlflow", "alembic", "urllib3"):
+            logging.getLogger(vendor).setLevel(logging.ERROR)
 
 
 @app.command()
 def demo(
-    folder: Annotated[Path, typer.Option(help="Where everything is written.")] = Path("demo"),
+    folder: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo"),
 ) -> None:
-    """Watch a fortnight of handwritten digits: quiet days, drift, then digits never taught."""
+    """Monitor two weeks of handwritten digits: quiet days, drift, then unknown digits."""
     from rtscv_mlops.demo import run_demo
 
     run_demo(folder, console())
@@ -101,19 +101,19 @@ def init(
     model: Annotated[str, typer.Argument(help="Registered model.", show_default=False)],
     file: Annotated[Path | None, typer.Option(help="File to write. (default: MODEL.yaml)")] = None,
     tracking_uri: Annotated[
-        str | None, typer.Option(help="MLflow, if not in the environment.")
+        str | None, typer.Option(help="MLflow's address. (default: from the environment)")
     ] = None,
 ) -> None:
     """Write a commented monitor file from a registered model's signature.
 
-    Beside it, monitor.schema.json is written, by which editors complete and check the file.
+    It also writes monitor.schema.json, which lets editors complete and check the file.
     """
     from rtscv_mlops.config.schema import SCHEMA_FILE
     from rtscv_mlops.operations.setup import write_monitor
 
     path = write_monitor(model, file or Path(f"{model}.yaml"), tracking_uri)
     console().print(
-        f"Wrote {path} and, for editors, {SCHEMA_FILE} beside it.\n"
+        f"Wrote {path} and, for editors, {SCHEMA_FILE} next to it.\n"
         f"Edit {path.name}, then: rtscv-mlops check {path}",
         highlight=False,
         soft_wrap=True,
@@ -122,15 +122,15 @@ def init(
 
 @app.command()
 def check(monitor: MonitorFile, as_json: AsJson = False) -> None:
-    """Tell whether everything that a run needs is there, and what to fix."""
+    """Check that a run has everything it needs, and say what to fix."""
     from rtscv_mlops.operations.check import check_monitor
 
-    found = list(check_monitor(_load(monitor)))
+    checks = list(check_monitor(_load(monitor)))
     if as_json:
-        print_json([{"what": c.what, "state": c.state, "found": c.found} for c in found])
+        print_json([{"what": c.what, "state": c.state, "found": c.found} for c in checks])
     else:
-        print_checks(found)
-    if any(one.state == "problem" for one in found):
+        print_checks(checks)
+    if any(one.state == "problem" for one in checks):
         raise typer.Exit(1)
 
 
@@ -148,8 +148,8 @@ def run(
 
     settings = _load(monitor)
     interval = _interval(window, start, end)
-    with progress(f"{settings.name} {interval}") as tell:
-        outcome = run_window(settings, interval, tell)
+    with progress(f"{settings.name} {interval}") as report_stage:
+        outcome = run_window(settings, interval, report_stage)
     facts, report = outcome.facts, find_report(settings, outcome.run_id)
     if as_json:
         extra = {"run_id": outcome.run_id, "version": outcome.version, "alert": outcome.alert}
@@ -204,20 +204,20 @@ def score(
     end: End = None,
     as_json: AsJson = False,
 ) -> None:
-    """Join labels that arrived later, and log how right an earlier verdict was."""
+    """Join labels that arrived later, and log how good an earlier verdict was."""
     from rtscv_mlops.operations.score import score_window
 
     settings = _load(monitor)
     result = score_window(settings, _interval(window, start, end))
     if as_json:
-        told = {"run_id": result.run_id, "labelled": result.labelled, "note": result.note}
-        print_json({**told, **result.figures})
+        about = {"run_id": result.run_id, "labelled": result.labelled, "note": result.note}
+        print_json({**about, **result.figures})
         return
     rows = [[name.replace("_", " "), f"{value:.3f}"] for name, value in result.figures.items()]
     title = f"{result.labelled} of {result.sampled} rows have a label"
     print_table(title, ["figure", "value"], rows)
     if result.note:
-        console().print(words(result.note))
+        console().print(styled(result.note))
 
 
 @app.command()
@@ -239,12 +239,12 @@ def register(
     ],
     holdout: Annotated[Path | None, typer.Option(help="Held-out data for comparisons.")] = None,
     tracking_uri: Annotated[
-        str | None, typer.Option(help="MLflow, if not in the environment.")
+        str | None, typer.Option(help="MLflow's address. (default: from the environment)")
     ] = None,
-    replace: Annotated[bool, typer.Option(help="Move the champion if there is one.")] = False,
-    allow_pickle: Annotated[bool, typer.Option(help="Save by pickle where skops cannot.")] = False,
+    replace: Annotated[bool, typer.Option(help="Replace the champion if there is one.")] = False,
+    allow_pickle: Annotated[bool, typer.Option(help="Save by pickle if skops cannot.")] = False,
 ) -> None:
-    """Log a model with its training data and signature, as a monitor needs it, as champion."""
+    """Log a model with the training data and signature that a monitor needs; make it champion."""
     from rtscv_mlops.operations.setup import register_champion
 
     version = register_champion(
@@ -265,30 +265,27 @@ def list_reviews(monitor: MonitorFile, as_json: AsJson = False) -> None:
     """List the challengers of a model, the latest first."""
     from rtscv_mlops.review.answers import list_challengers
 
-    found = list_challengers(_load(monitor))
-    shown = ("version", "review", "answered", "window", "champion_version", "run_id")
+    challengers = list_challengers(_load(monitor))
     if as_json:
-        print_json([{name: getattr(one, name) for name in shown} for one in found])
-        return
-    print_challengers(found, monitor)
+        names = ("version", "review", "answered", "window", "champion_version", "run_id")
+        print_json([{name: getattr(one, name) for name in names} for one in challengers])
+    else:
+        print_challengers(challengers, monitor)
 
 
 @review.command("show")
 def show_review(monitor: MonitorFile, version: Version = None, as_json: AsJson = False) -> None:
-    """Show what a reviewer has to know about a challenger."""
+    """Show what a reviewer needs to know about a challenger."""
     from rich.markdown import Markdown
 
     from rtscv_mlops.review.answers import show_challenger
-    from rtscv_mlops.review.question import with_file
 
-    settings = _load(monitor)
-    question = show_challenger(settings, version)
+    challenger = show_challenger(_load(monitor), version, file=str(monitor))
     if as_json:
-        print_json(question.facts.model_dump(mode="json"))
+        print_json(challenger.facts.model_dump(mode="json"))
     else:
-        text = with_file(question.description, settings.name, str(monitor))
-        console().print(Markdown(text))
-        print_answered(question.version, monitor)
+        console().print(Markdown(challenger.description))
+        print_answered(challenger.version, monitor)
 
 
 @review.command()
@@ -309,14 +306,14 @@ def reject(
 
 @review.command()
 def collect(monitor: MonitorFile) -> None:
-    """Carry out what was answered by a tag in MLflow, where no Airflow run waits for it."""
+    """Carry out an answer given by a tag in MLflow, if no Airflow run waits for it."""
     from rtscv_mlops.review.answers import carry_out_answer
 
-    told: list[str] = []
-    done = carry_out_answer(_load(monitor), told.append)
+    warnings: list[str] = []
+    done = carry_out_answer(_load(monitor), warnings.append)
     if done is None:
-        for sentence in told or ["Nothing was answered in MLflow."]:
-            console().print(words(sentence))
+        for sentence in warnings or ["There is no answer in MLflow."]:
+            console().print(styled(sentence))
         return
     version, answer = done
     status = ReviewStatus(answer.status)
@@ -324,14 +321,14 @@ def collect(monitor: MonitorFile) -> None:
         what = f"{status.traits.effect} Answered by {answer.who}."
     else:
         what = f"was closed as {answer.status}: {answer.reason} The champion stays."
-    console().print(words(f"Version {version} {what}"))
+    console().print(styled(f"Version {version} {what}"))
 
 
 @review.command()
 def baseline(
     monitor: MonitorFile, window: Day = None, start: Start = None, end: End = None
 ) -> None:
-    """Say that a window was clean, whatever its verdict: it joins the baseline."""
+    """Add a window to the baseline, regardless of its verdict."""
     from rtscv_mlops.review.answers import approve_as_baseline
 
     interval = _interval(window, start, end)
@@ -342,13 +339,11 @@ def baseline(
 @app.command()
 def rollback(
     monitor: MonitorFile,
-    undo: Annotated[
-        bool, typer.Option("--undo", help="Take the last rollback back instead.")
-    ] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Undo the last rollback instead.")] = False,
     reviewer: Reviewer = None,
     reason: Reason = "",
 ) -> None:
-    """Restore the champion before the present one, in one step."""
+    """Restore the previous champion."""
     from rtscv_mlops.review.answers import roll_back, undo_roll_back
 
     move = undo_roll_back if undo else roll_back
@@ -358,39 +353,41 @@ def rollback(
 
 @audit.command()
 def verify(monitor: MonitorFile, as_json: AsJson = False) -> None:
-    """Check that nobody edited the record of decisions, and that the champion is what it says."""
+    """Check that the record of decisions was not edited, and that it names the champion."""
     from rtscv_mlops.review.answers import verify_audit
 
-    found = verify_audit(_load(monitor))
+    history = verify_audit(_load(monitor))
     if as_json:
-        shown = ("number", "at", "kind", "version", "who", "reason")
-        records = [{name: getattr(one, name) for name in shown} for one in found.records]
-        print_json({"records": records, "problems": list(found.problems)})
+        names = ("number", "at", "kind", "version", "who", "reason")
+        records = [{name: getattr(one, name) for name in names} for one in history.records]
+        print_json({"records": records, "problems": list(history.problems)})
     else:
-        print_audit(found)
-    if found.problems:
+        print_audit(history)
+    if history.problems:
         raise typer.Exit(1)
 
 
 @app.command()
 def purge(
     monitor: MonitorFile,
-    before: Annotated[str, typer.Option(metavar="TIME", help="Windows that ended by then.")],
+    before: Annotated[str, typer.Option(metavar="TIME", help="Purge windows that ended by then.")],
     baselines: Annotated[bool, typer.Option(help="Remove baseline rows as well.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove rows, reports and cards that old windows left in MLflow; their numbers stay."""
+    """Remove rows, reports and cards of old windows from MLflow; their numbers stay."""
     from rtscv_mlops.operations.purge import purge_windows
+    from rtscv_mlops.window import parse_time
 
-    done = purge_windows(_load(monitor), _moment(before), baselines=baselines)
+    try:
+        end = parse_time(before, "UTC")
+    except WindowError as error:
+        raise typer.BadParameter(str(error)) from error
+    done = purge_windows(_load(monitor), end, baselines=baselines)
     if as_json:
         print_json([{"window": one.window, "removed": list(one.removed)} for one in done])
         return
     rows = [[one.window, ", ".join(one.removed) or "nothing was left"] for one in done]
     print_table("Purged", ["window", "removed"], rows)
-
-
-# -- words in
 
 
 def _load(path: Path) -> "Monitor":
@@ -409,16 +406,7 @@ def _interval(day: str | None, start: str | None, end: str | None) -> "Interval"
             return Interval.parse(start, end)
     except WindowError as error:
         raise typer.BadParameter(str(error)) from error
-    raise typer.BadParameter("Say which window: --window DAY, or both --start and --end.")
-
-
-def _moment(text: str) -> datetime:
-    from rtscv_mlops.window import parse_time
-
-    try:
-        return parse_time(text, "UTC")
-    except WindowError as error:
-        raise typer.BadParameter(str(error)) from error
+    raise typer.BadParameter("Name the window: --window DAY, or both --start and --end.")
 
 
 def _decide(monitor: Path, version: str, approved: bool, reviewer: str | None, reason: str) -> None:

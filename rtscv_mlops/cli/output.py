@@ -1,4 +1,4 @@
-"""Words out: what the commands print. Knows Rich; knows nothing of how results come about."""
+"""What the commands print."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rtscv_mlops.outcomes import ReviewStatus, Verdict
-from rtscv_mlops.text import printable
+from rtscv_mlops.text import counted, printable, probability, verdict_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,28 +19,27 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from rtscv_mlops.bench.compare import BenchResult
-    from rtscv_mlops.facts import WindowFacts
     from rtscv_mlops.pipeline.run import Outcome
     from rtscv_mlops.tracking.promotion import History
     from rtscv_mlops.tracking.versions import VersionSummary
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """Return where words go; square brackets in them are square brackets."""
+    """Return a console that prints square brackets as they are."""
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, emoji=False)
 
 
-def words(text: str, style: str = "") -> "Text":
-    """Return text for Rich; whatever it holds is only shown."""
+def styled(text: str, style: str = "") -> "Text":
+    """Return text for Rich; control characters and markup in it have no effect."""
     from rich.text import Text
 
     return Text(printable(text), style=style)
 
 
 class PrintableFormatter(logging.Formatter):
-    """Writes log lines that steer no terminal."""
+    """Removes control characters from log lines, which could steer a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
@@ -48,149 +47,129 @@ class PrintableFormatter(logging.Formatter):
 
 def print_error(code: str, sentence: str) -> None:
     """Print why a command ends."""
-    line = words(code, "bold red") + words(": ") + words(sentence)
+    line = styled(code, "bold red") + styled(": ") + styled(sentence)
     console(stderr=True).print(line, highlight=False)
 
 
 def print_json(value: Any) -> None:
-    """Print for machines."""
+    """Print JSON."""
     typer.echo(json.dumps(value, indent=2))
 
 
-def _window(version: "VersionSummary") -> str:
+def print_challengers(challengers: "list[VersionSummary]", monitor: Path) -> None:
+    """Print the challengers of a model."""
     from rtscv_mlops.window import Interval
 
-    if version.window_start is None or version.window_end is None:
-        return version.window
-    return str(Interval(version.window_start, version.window_end))
-
-
-def print_challengers(found: "list[VersionSummary]", monitor: Path) -> None:
-    """Print the challengers of a model."""
     names = ["version", "review", "window", "built from", "decided by", "reason"]
-    rows = [
-        [
-            one.version,
-            f"{one.answered} in MLflow, not carried out" if one.answered else one.review,
-            _window(one),
-            f"version {one.champion_version}",
-            one.reviewer,
-            ReviewStatus.explain(one.review, one.reason),
-        ]
-        for one in found
-    ]
-    print_table("Challengers" if found else "No challengers yet", names, rows)
-    for one in found:
+    rows = []
+    for one in challengers:
+        window = one.window
+        if one.window_start is not None and one.window_end is not None:
+            window = str(Interval(one.window_start, one.window_end))
+        review = f"{one.answered} in MLflow, not carried out" if one.answered else one.review
+        reason = ReviewStatus.explain(one.review, one.reason)
+        champion = f"version {one.champion_version}"
+        rows.append([one.version, review, window, champion, one.reviewer, reason])
+    print_table("Challengers" if challengers else "No challengers yet", names, rows)
+    for one in challengers:
         print_answered(one, monitor)
 
 
 def print_answered(version: "VersionSummary", monitor: Path) -> None:
-    """Print what is left to do where somebody answered by tag, and nobody has read it."""
+    """Print what is left to do if an answer by tag was not carried out yet."""
     if version.invalid_answer:
-        console().print(words(version.invalid_answer, "yellow"), soft_wrap=True)
+        console().print(styled(version.invalid_answer, "yellow"), soft_wrap=True)
     if not version.answered:
         return
     by = f" by {version.reviewer}" if version.reviewer else ""
-    left = (
-        f"Version {version.version} was {version.answered} in MLflow{by}. An Airflow run that "
-        f"waits carries that out; where none does: rtscv-mlops review collect {monitor}"
+    next_step = (
+        f"Version {version.version} was {version.answered} in MLflow{by}. A waiting Airflow run "
+        f"carries that out; without one: rtscv-mlops review collect {monitor}"
     )
-    console().print(words(left), soft_wrap=True)
+    console().print(styled(next_step), soft_wrap=True)
 
 
-def print_audit(found: "History") -> None:
-    """Print every decision, and whether the record of them can be trusted."""
-    from rtscv_mlops.text import counted
-
+def print_audit(history: "History") -> None:
+    """Print all decisions, and whether their record can be trusted."""
     names = ["", "when", "what", "version", "by", "why"]
     rows = [
         [str(one.number), one.at[:16].replace("T", " "), one.what, one.version, one.who, one.reason]
-        for one in found.records
+        for one in history.records
     ]
     print_table("Decisions" if rows else "No decisions yet", names, rows)
-    for problem in found.problems:
-        console().print(words("✘ ", "bold red") + words(problem))
-    if not found.problems:
+    for problem in history.problems:
+        console().print(styled("✘ ", "bold red") + styled(problem))
+    if not history.problems:
         champion = (
-            "the champion is what they say"
-            if found.has_moves
-            else "none of them moved the champion, so they say nothing about it"
+            "the champion is the one they name"
+            if history.has_moves
+            else "none of them moved the champion, so they do not name one"
         )
-        whole = f"{counted(len(rows), 'record')}, none was changed; {champion}."
-        console().print(words("✔ ", "green") + words(whole))
+        intact = f"{counted(len(rows), 'record')}, none was changed; {champion}."
+        console().print(styled("✔ ", "green") + styled(intact))
 
 
 def print_table(title: str, names: list[str], rows: list[list[str]]) -> None:
-    """Print rows; text from data stays text."""
+    """Print a table."""
     from rich.table import Table
 
-    table = Table(*map(printable, names), title=words(title), title_justify="left")
+    table = Table(*map(printable, names), title=styled(title), title_justify="left")
     for row in rows:
-        table.add_row(*map(words, row))
+        table.add_row(*map(styled, row))
     console().print(table)
 
 
-def print_checks(found: list[Any]) -> None:
-    """Print what the doctor found."""
+def print_checks(checks: list[Any]) -> None:
+    """Print the results of `check`."""
     marks = {"ok": ("✔", "green"), "warning": ("!", "yellow"), "problem": ("✘", "bold red")}
-    for one in found:
+    for one in checks:
         mark, color = marks[one.state]
-        console().print(words(f"{mark} {one.what}: ", color) + words(one.found))
+        console().print(styled(f"{mark} {one.what}: ", color) + styled(one.found))
 
 
 def print_outcome(outcome: "Outcome", monitor: Path, report: str) -> None:
-    """Print what became of a window, where it is, and what to type next."""
+    """Print the result of a window, where it is, and the next command."""
     from rich.panel import Panel
     from rich.text import Text
 
-    from rtscv_mlops.text import verdict_text
-
     facts, out = outcome.facts, console()
-    color = Verdict.of(facts.verdict).traits.style
-    body = [words(facts.headline, "bold")]
+    style = Verdict.of(facts.verdict).traits.style
+    body = [styled(facts.headline, "bold")]
     if facts.blocked:
-        body.append(words(f"Blocked: {facts.blocked}", "bold red"))
-    body += [words(f"- {finding}", "dim") for finding in facts.findings]
-    title = words(f" {verdict_text(facts.verdict)} ", color)
-    out.print(Panel(Text("\n").join(body), title=title, title_align="left", border_style=color))
-    told = {
-        "compared": _compared(facts),
+        body.append(styled(f"Blocked: {facts.blocked}", "bold red"))
+    body += [styled(f"- {finding}", "dim") for finding in facts.findings]
+    title = styled(f" {verdict_text(facts.verdict)} ", style)
+    out.print(Panel(Text("\n").join(body), title=title, title_align="left", border_style=style))
+    compared = ""
+    next_step = f"rtscv-mlops check {monitor}"
+    if facts.assessed:
+        rows = f"{facts.sampled:,} of {facts.rows:,} rows"
+        compared = f"{rows} with {facts.null}, {probability(facts.p_value)}"
+        next_step = ""
+    if outcome.version:
+        next_step = f"rtscv-mlops review show {monitor} --version {outcome.version}"
+    lines = {
+        "compared": compared,
         "alert": outcome.alert,
         "run": f"{outcome.run_id}{' (finished before)' if outcome.repeated else ''}",
         "report": report,
-        # Nobody decides on what is blocked; the same command says why it is.
-        "why" if facts.blocked else "next": _next_command(outcome, monitor),
+        # A blocked challenger takes no decision; the same command shows why.
+        "why" if facts.blocked else "next": next_step,
     }
-    for name, text in told.items():
+    for name, text in lines.items():
         if text:
-            # Paths and commands are for copying, so they are never broken into lines.
-            out.print(words(f"{name:>9}  ", "dim") + words(text), soft_wrap=True)
-
-
-def _compared(facts: "WindowFacts") -> str:
-    if not facts.assessed:
-        return ""
-    from rtscv_mlops.text import probability
-
-    return (
-        f"{facts.sampled:,} of {facts.rows:,} rows with {facts.null}, {probability(facts.p_value)}"
-    )
-
-
-def _next_command(outcome: "Outcome", monitor: Path) -> str:
-    if outcome.version:
-        return f"rtscv-mlops review show {monitor} --version {outcome.version}"
-    return "" if outcome.facts.assessed else f"rtscv-mlops check {monitor}"
+            # Paths and commands are for copying, so they are never wrapped.
+            out.print(styled(f"{name:>9}  ", "dim") + styled(text), soft_wrap=True)
 
 
 @contextmanager
 def progress(what: str) -> Iterator[Any]:
-    """Show which stage is at work, on standard error, where a model may print meanwhile, too."""
+    """Show the current stage on standard error, where output of a model goes as well."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     bar = Progress(*columns, console=console(stderr=True), transient=True)
-    # Standard output is for the result: LightGBM, for one, would write into the midst of --json.
+    # Standard output is for the result: LightGBM, for one, would print into the JSON.
     with bar, redirect_stdout(sys.stderr):
         task = bar.add_task(what, total=None)
         yield lambda stage: bar.update(task, description=f"{what}  {stage}")
@@ -218,24 +197,24 @@ def print_bench(result: "BenchResult") -> None:
     boundless = wide.options.update(max_width=NO_LIMIT)
     wide.width = max(wide.width, wide.measure(table, options=boundless).maximum)
     wide.print(table)
-    out.print(words(CAPTION, "dim"))
+    out.print(styled(CAPTION, "dim"))
     for one in result.summaries:
         if one.problem:
             cases = f"on {one.failed} of {one.judged + one.failed} cases"
             where = cases if one.judged else "on this data"
-            out.print(words(f"{one.title} cannot run {where}: {one.problem}", "yellow"))
+            out.print(styled(f"{one.title} cannot run {where}: {one.problem}", "yellow"))
     for note in result.notes:
-        out.print(words(note, "yellow"))
+        out.print(styled(note, "yellow"))
     out.print()
     for sentence in result.sentences:
-        out.print(words(sentence))
+        out.print(styled(sentence))
 
 
 def _bench_table(result: "BenchResult") -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    title = words(result.title, "bold")
+    title = styled(result.title, "bold")
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("detector")
     for name in COLUMNS:
@@ -250,7 +229,7 @@ def _bench_table(result: "BenchResult") -> "Table":
             cells.append("-" if one.seconds is None else f"{one.seconds:.1f}")
         else:
             cells.append("cannot run")
-        table.add_row(*map(words, cells), style="bold green" if is_ours else "")
+        table.add_row(*map(styled, cells), style="bold green" if is_ours else "")
     return table
 
 

@@ -259,8 +259,8 @@ def write_report(
     """Compare the columns, and write the report; return the facts with the drift."""
     # Evidently takes seconds to load, and only this needs it.
     from rtscv_mlops.report.drift import compare_columns
+    from rtscv_mlops.report.figures import draw_plots
     from rtscv_mlops.report.page import write_page
-    from rtscv_mlops.report.plots import draw_plots
 
     drift = compare_columns(evidence.window, evidence.reference, monitor.drift, evidence.counted)
     facts = facts.with_drift(drift)

@@ -1,20 +1,26 @@
-"""Bars of a column, before and now, for the pictures and for the cells of a table.
+"""The pictures of a report, and the bars of a column for pictures and tables.
 
-Knows columns and counts; knows nothing of Plotly or Evidently.
+The report's figures are Plotly's. Two of them are drawn again with matplotlib as files, for pages
+that show pictures but no reports.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from rtscv_mlops.facts import ColumnDrift, Comparison, Evidence
+from rtscv_mlops.facts import ColumnDrift, Comparison, Evidence, WindowFacts
+from rtscv_mlops.labels import class_rows
 from rtscv_mlops.report.drift import strength
 from rtscv_mlops.text import caption, multiple, percent
 
@@ -26,15 +32,12 @@ MAX_CATEGORIES = 6
 
 def unique(names: list[str]) -> list[str]:
     """Return the names, with a number behind those that occur more than once."""
-    seen: dict[str, int] = {}
+    total, seen = Counter(names), Counter[str]()
+    numbered = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-    left = dict(seen)
-    out = []
-    for name in names:
-        left[name] -= 1
-        out.append(name if seen[name] == 1 else f"{name} ({seen[name] - left[name]})")
-    return out
+        seen[name] += 1
+        numbered.append(name if total[name] == 1 else f"{name} ({seen[name]})")
+    return numbered
 
 
 def rounded(values: Iterable[float]) -> list[float]:
@@ -42,74 +45,67 @@ def rounded(values: Iterable[float]) -> list[float]:
     return [float(f"{value:.4g}") for value in values]
 
 
-@dataclass(frozen=True, slots=True)
-class Bars:
-    """Where bars stand, and how many percent of the training data and of the window they hold."""
-
-    places: list[Any]
-    known: list[float]
-    served: list[float]
-
-
-def draw_bars(columns: Iterable[ColumnDrift], evidence: Evidence) -> dict[str, Bars]:
-    """Return the bars of every column that the evidence shows; the others have none."""
-    window, reference = _by_name(evidence.window), _by_name(evidence.reference)
-    return {
-        column.name: _bars(column, window[column.name], reference[column.name])
-        for column in columns
-        if column.name in window and column.name in reference
-    }
-
-
-def _by_name(frame: pd.DataFrame) -> dict[str, "pd.Series[Any]"]:
-    return {str(name): frame.iloc[:, place] for place, name in enumerate(frame.columns)}
-
-
-def _bars(column: ColumnDrift, window: "pd.Series[Any]", reference: "pd.Series[Any]") -> Bars:
-    if column.kind == "category":
-        return _of_categories(window, reference)
-    return _of_numbers(_finite(window), _finite(reference))
-
-
-def _of_numbers(window: Numbers, reference: Numbers) -> Bars:
-    edges = _edges(np.concatenate([window, reference]))
-    known, served = (
-        rounded(100 * shares(np.clip(side, edges[0], edges[-1]), edges))
-        for side in (reference, window)
-    )
-    return Bars(rounded((edges[:-1] + edges[1:]) / 2), known, served)
-
-
-def _edges(values: Numbers) -> Numbers:
-    """Bars of one for counts and grades, else equal ones between the outer percentiles.
-
-    One stray value would squeeze all others into a single bar.
-    """
-    low, high = np.percentile(values, [0.5, 99.5])
-    if high - low < BINS and np.all(values == np.round(values)):
-        return np.arange(np.floor(low), np.ceil(high) + 2) - 0.5
-    if high == low:
-        low, high = values.min(), values.max()
-    return np.linspace(low, high, BINS + 1)
-
-
-def _finite(column: "pd.Series[Any]") -> Numbers:
-    numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
-    finite: Numbers = numbers[np.isfinite(numbers)]
-    return finite
-
-
-def _of_categories(window: "pd.Series[Any]", reference: "pd.Series[Any]") -> Bars:
-    sides = [side.dropna().astype(str).value_counts(normalize=True) for side in (reference, window)]
-    top = sides[0].add(sides[1], fill_value=0).nlargest(MAX_CATEGORIES).index
-    known, served = (rounded(100 * side.reindex(top, fill_value=0)) for side in sides)
-    return Bars(unique([caption(name, 10) for name in top]), known, served)
-
-
 def shares(values: Numbers, edges: Numbers) -> Numbers:
     """Return the share of the finite values between each two edges."""
     values = values[np.isfinite(values)]
     return np.histogram(values, edges)[0] / max(len(values), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Bars of a column: where they stand, and their percentages in training data and window."""
+
+    positions: list[Any]
+    known: list[float]
+    served: list[float]
+
+    @classmethod
+    def of_numbers(cls, window: "pd.Series[Any]", reference: "pd.Series[Any]") -> Self:
+        """Return bars of width one for counts and grades, else equal ones.
+
+        Equal bars lie between the outer percentiles: one stray value would squeeze all others
+        into a single bar.
+        """
+        sides = []
+        for column in (reference, window):
+            numbers = pd.to_numeric(column, errors="coerce").to_numpy(float, na_value=np.nan)
+            sides.append(numbers[np.isfinite(numbers)])
+        values = np.concatenate(sides[::-1])
+        low, high = np.percentile(values, [0.5, 99.5])
+        if high - low < BINS and np.all(values == np.round(values)):
+            edges = np.arange(np.floor(low), np.ceil(high) + 2) - 0.5
+        else:
+            if high == low:
+                low, high = values.min(), values.max()
+            edges = np.linspace(low, high, BINS + 1)
+        known, served = (
+            rounded(100 * shares(np.clip(side, edges[0], edges[-1]), edges)) for side in sides
+        )
+        return cls(rounded((edges[:-1] + edges[1:]) / 2), known, served)
+
+    @classmethod
+    def of_categories(cls, window: "pd.Series[Any]", reference: "pd.Series[Any]") -> Self:
+        """Return bars of the commonest values."""
+        sides = [
+            side.dropna().astype(str).value_counts(normalize=True) for side in (reference, window)
+        ]
+        top = sides[0].add(sides[1], fill_value=0).nlargest(MAX_CATEGORIES).index
+        known, served = (rounded(100 * side.reindex(top, fill_value=0)) for side in sides)
+        return cls(unique([caption(name, 10) for name in top]), known, served)
+
+
+def draw_bars(columns: Iterable[ColumnDrift], evidence: Evidence) -> dict[str, Bars]:
+    """Return the bars of each column that the evidence has on both sides."""
+    window, reference = (
+        {str(name): frame.iloc[:, index] for index, name in enumerate(frame.columns)}
+        for frame in (evidence.window, evidence.reference)
+    )
+    bars = {}
+    for column in columns:
+        if column.name in window and column.name in reference:
+            draw = Bars.of_categories if column.kind == "category" else Bars.of_numbers
+            bars[column.name] = draw(window[column.name], reference[column.name])
+    return bars
 
 
 KNOWN, WINDOW, UNKNOWN = "#8793a3", "#1f77c9", "#c2185b"
@@ -126,6 +122,9 @@ OTHER_CLASSES = "#c9ced6"
 MAX_POINTS = 1_500
 MAX_BARS = 15
 MAX_HISTOGRAMS = 6
+MOST_CLASSES = 12
+"""More classes than this share one colour in a picture: a longer legend would not be readable."""
+
 MAX_STRENGTH = 10.0
 """A bar beyond this many thresholds is cut, so that one column does not flatten the others."""
 
@@ -156,7 +155,7 @@ def _laid_out(figure: go.Figure, height: int, **layout: Any) -> go.Figure:
 
 
 def draw_scores(evidence: Evidence) -> go.Figure:
-    """Scores of the window against those of known rows that no model had seen."""
+    """Draw the scores of the window against those of held-out known rows."""
     edges = np.linspace(0, 1, 41)
     figure = go.Figure()
     sides = (
@@ -188,7 +187,7 @@ def draw_scores(evidence: Evidence) -> go.Figure:
 
 
 def draw_projection(evidence: Evidence, unknown: NDArray[np.bool_]) -> go.Figure:
-    """The plane: known classes pale, the window on top, what was set apart in red."""
+    """Draw the rows on a plane: known classes pale, the window on top, unknown rows in red."""
     figure = go.Figure()
     labels = np.array([caption(label, 12) for label in evidence.point_labels], dtype=object)
     points = np.asarray(evidence.reference_points, dtype=float)
@@ -204,7 +203,7 @@ def draw_projection(evidence: Evidence, unknown: NDArray[np.bool_]) -> go.Figure
 
 
 def _by_class(labels: NDArray[Any]) -> list[tuple[str, str, NDArray[np.bool_]]]:
-    """Name, colour and rows of each class; of many classes the smallest share one colour."""
+    """Return name, colour and rows of each class; of many classes the smallest share a colour."""
     names, counts = np.unique(labels.astype(str), return_counts=True)
     shown = names
     if len(names) > len(CLASS_COLOURS):
@@ -231,7 +230,7 @@ def _scatter(figure: go.Figure, points: Numbers, name: str, colour: str, **marke
 
 
 def draw_strengths(columns: Sequence[ColumnDrift]) -> go.Figure:
-    """Distance of the most drifted columns, each in units of its own threshold."""
+    """Draw how far the most drifted columns moved, each in units of its own threshold."""
     shown = list(reversed(columns[:MAX_BARS]))
     strengths = [strength(column) for column in shown]
     figure = go.Figure(
@@ -245,7 +244,7 @@ def draw_strengths(columns: Sequence[ColumnDrift]) -> go.Figure:
         )
     )
     figure.add_vline(x=1, line={"color": "#263238", "dash": "dash", "width": 2})
-    # In a column of their own: at the bars' ends they would lie under the dashed line.
+    # In a column of their own: at the ends of the bars they would lie under the dashed line.
     for row, factor in enumerate(strengths):
         figure.add_annotation(
             x=1, xref="paper", xanchor="left", xshift=8, y=row,
@@ -261,41 +260,43 @@ def draw_strengths(columns: Sequence[ColumnDrift]) -> go.Figure:
 
 
 def draw_distributions(bars: Mapping[str, Bars]) -> go.Figure:
-    """Small histograms of the first columns, training data and window over each other."""
+    """Draw small histograms of the first columns, training data and window over each other."""
     shown = dict(islice(bars.items(), MAX_HISTOGRAMS))
     rows = (len(shown) + 1) // 2
-    # Words below the bars are written aslant and need room.
-    worded = any(isinstance(place, str) for drawn in shown.values() for place in drawn.places)
+    # Text below the bars is slanted and needs room.
+    has_text = any(
+        isinstance(position, str) for drawn in shown.values() for position in drawn.positions
+    )
     figure = make_subplots(
         rows,
         2,
         subplot_titles=[caption(name, 26) for name in shown],
-        vertical_spacing=(0.6 if worded else 0.42) / rows,
+        vertical_spacing=(0.6 if has_text else 0.42) / rows,
         horizontal_spacing=0.12,
     )
-    for place, drawn in enumerate(shown.values()):
+    for index, drawn in enumerate(shown.values()):
         for name, colour, heights in (
             ("Training data", KNOWN, drawn.known),
             ("Window", WINDOW, drawn.served),
         ):
             figure.add_bar(
-                x=drawn.places, y=heights, name=name, marker={"color": colour}, opacity=0.65,
-                legendgroup=name, showlegend=place == 0, hovertemplate="%{x}: %{y:.1f} %",
-                row=place // 2 + 1, col=place % 2 + 1,
+                x=drawn.positions, y=heights, name=name, marker={"color": colour}, opacity=0.65,
+                legendgroup=name, showlegend=index == 0, hovertemplate="%{x}: %{y:.1f} %",
+                row=index // 2 + 1, col=index % 2 + 1,
             )  # fmt: skip
     figure.update_annotations(font={"size": 13})
     figure.update_yaxes(ticksuffix=" %", nticks=4)
     figure.update_xaxes(nticks=6, tickfont={"size": 11})
-    height = 70 + (210 if worded else 150) * rows
+    height = 70 + (210 if has_text else 150) * rows
     laid_out = _laid_out(figure, height, barmode="overlay", bargap=0)
-    # Above the titles of the first row, which stand where the legend usually does.
+    # The titles of the first row take the legend's usual position.
     laid_out.update_layout(legend={"y": 1.09 if rows > 1 else 1.2}, margin={"t": 70})
     return laid_out
 
 
 def draw_recalls(comparison: Comparison) -> go.Figure:
-    """Recall by class, those that lose most first."""
-    classes = sorted(comparison.classes, key=lambda one: (-one.loss, one.label))[:MAX_BARS][::-1]
+    """Draw the recall by class, those that lose most first."""
+    classes = [row.known for row in class_rows(comparison)[:MAX_BARS]][::-1]
     labels = unique([caption(one.label, 22) for one in classes])
     figure = go.Figure()
     # Bars are drawn from below: the challenger's comes first to stand under the champion's.
@@ -325,3 +326,58 @@ def _some(rows: NDArray[np.intp]) -> NDArray[np.intp]:
     if len(rows) <= MAX_POINTS:
         return rows
     return np.sort(np.random.default_rng(0).choice(rows, MAX_POINTS, replace=False))
+
+
+def draw_plots(facts: WindowFacts, evidence: Evidence, folder: Path) -> list[Path]:
+    """Write the scores and the projection as pictures; return the files."""
+    plots = {"scores.png": _plot_scores, "projection.png": _plot_projection}
+    files = []
+    for name, plot in plots.items():
+        figure = Figure(figsize=(7, 4.5))
+        # A layout engine would draw everything twice to find the same margins.
+        figure.subplots_adjust(left=0.1, right=0.82, bottom=0.12, top=0.92)
+        axes = figure.add_subplot()
+        axes.set_title(
+            caption(facts.headline, 200), fontsize=10, loc="left", wrap=True, parse_math=False
+        )
+        plot(axes, evidence)
+        # Without a fixed creator the file would change from version to version of matplotlib.
+        figure.savefig(folder / name, dpi=110, metadata={"Software": None})
+        files.append(folder / name)
+    return files
+
+
+def _plot_scores(axes: Axes, evidence: Evidence) -> None:
+    bins = np.linspace(0, 1, 41).tolist()
+    sides = (
+        (evidence.known_scores, KNOWN, "known rows, held out"),
+        (evidence.window_scores, WINDOW, "this window"),
+    )
+    for scores, colour, name in sides:
+        if len(scores):
+            weights = np.full(len(scores), 1 / len(scores))
+            axes.hist(scores, bins, weights=weights, color=colour, alpha=0.6, label=name)
+    axes.axvline(0.5, color=UNKNOWN, linestyle="--", label="extraction begins")
+    axes.set(xlabel="unknown score", ylabel="share of rows")
+    axes.legend(frameon=False)
+
+
+def _plot_projection(axes: Axes, evidence: Evidence) -> None:
+    names = sorted(set(evidence.point_labels.tolist()))
+    for number, name in enumerate(names if len(names) <= MOST_CLASSES else []):
+        points = evidence.reference_points[evidence.point_labels == name]
+        colour = f"C{number % 10}"
+        label = caption(name, 20)
+        x, y = points.T
+        axes.scatter(x, y, s=9, color=colour, alpha=0.5, label=label.replace("$", r"\$"))
+    if len(names) > MOST_CLASSES:
+        label = f"{len(names)} known classes"
+        x, y = evidence.reference_points.T
+        axes.scatter(x, y, s=9, color=KNOWN, label=label)
+    unknown, (x, y) = evidence.unknown, evidence.window_points.T
+    axes.scatter(
+        x[~unknown], y[~unknown], s=9, color="black", alpha=0.35, label="window", marker="x"
+    )
+    axes.scatter(x[unknown], y[unknown], s=18, color=UNKNOWN, label="unknown", marker="D")
+    axes.set(xticks=[], yticks=[])
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))

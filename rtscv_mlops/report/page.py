@@ -1,7 +1,4 @@
-"""One window's report: a single HTML file that asks nothing of any server.
-
-Knows Evidently's report and its HTML; the sections decide what is said.
-"""
+"""One window's report: a single HTML file that asks nothing of any server."""
 
 import hashlib
 import html
@@ -28,7 +25,7 @@ from evidently.legacy.utils import NumpyEncoder
 from rtscv_mlops.config.monitor import DriftSettings
 from rtscv_mlops.facts import Evidence, WindowFacts
 from rtscv_mlops.outcomes import Verdict
-from rtscv_mlops.report import sections
+from rtscv_mlops.report.sections import Sections
 from rtscv_mlops.text import caption, inert
 
 NO_LINKS: Mapping[str, str] = MappingProxyType({})
@@ -44,7 +41,7 @@ RANDOM_NAME = re.compile(r'id="root_(metric_[0-9a-f]{32})"')
 
 
 class Section(SingleValueMetric):  # type: ignore[misc]
-    """A part of the report, with the number that it is about."""
+    """One section of the report, with the number that it is about."""
 
     name: str
     number: float
@@ -84,38 +81,34 @@ def write_page(
 def render_report(
     facts: WindowFacts, evidence: Evidence | None, settings: DriftSettings, links: Mapping[str, str]
 ) -> str:
-    """Return the page."""
-    report = Report(_sections(facts, evidence, settings, links))
+    """Return the page, the most important section first."""
+    sections = Sections(facts, evidence, links, settings.max_columns)
+    drift, compared = facts.drift, facts.comparison
+    report = Report(
+        [
+            _section("verdict", facts.unknown_rate, sections.headline()),
+            _section("blocked", float(bool(facts.blocked)), sections.blocked()),
+            _section("rows", facts.rows, sections.key_numbers()),
+            _section("findings", len(facts.findings), sections.findings()),
+            _section("unknowns", facts.unknowns, sections.pictures()),
+            _section("groups", len(facts.clusters), sections.clusters()),
+            _section(
+                "challenger accuracy",
+                compared.challenger_accuracy if compared else None,
+                sections.comparison(),
+            ),
+            _section("drift share", drift.share if drift else None, sections.drift()),
+            _section("key", facts.schema_version, sections.method()),
+        ]
+    )
     # The sections are made of facts already; Evidently only demands that there be some data.
     numbers = pd.DataFrame([{"rows": float(facts.rows)}])
     data = Dataset.from_pandas(numbers, DataDefinition(numerical_columns=["rows"]))
     page = report.run(data, None).get_html_str(as_iframe=False)
-    return _with_head(_repeatable(page), facts)
-
-
-def _sections(
-    facts: WindowFacts, evidence: Evidence | None, settings: DriftSettings, links: Mapping[str, str]
-) -> list[Section]:
-    drift, compared = facts.drift, facts.comparison
-    return [
-        _section("verdict", facts.unknown_rate, sections.headline(facts, links)),
-        _section("blocked", float(bool(facts.blocked)), sections.blocked(facts)),
-        _section("rows", facts.rows, sections.key_numbers(facts)),
-        _section("findings", len(facts.findings), sections.findings(facts)),
-        _section("unknowns", facts.unknowns, sections.pictures(evidence)),
-        _section("groups", len(facts.clusters), sections.clusters(facts)),
-        _section(
-            "challenger accuracy",
-            compared.challenger_accuracy if compared else None,
-            sections.comparison(facts),
-        ),
-        _section(
-            "drift share",
-            drift.share if drift else None,
-            sections.drift(drift, evidence, settings.max_columns),
-        ),
-        _section("key", facts.schema_version, sections.method(facts)),
-    ]
+    # Evidently draws random names; with fixed ones the digest of a page means something.
+    drawn = RANDOM_NAME.search(page)
+    page = page.replace(drawn[1], "report") if drawn else page
+    return _with_head(_with_fixed_ids(page, "page").strip(), facts)
 
 
 def _section(name: str, number: float | None, widgets: list[BaseWidgetInfo]) -> Section:
@@ -128,16 +121,9 @@ def _section(name: str, number: float | None, widgets: list[BaseWidgetInfo]) -> 
     )
 
 
-def _repeatable(page: str) -> str:
-    """Put fixed names where Evidently draws random ones, so that the digest means something."""
-    drawn = RANDOM_NAME.search(page)
-    page = page.replace(drawn[1], "report") if drawn else page
-    return _with_fixed_ids(page, "page").strip()
-
-
 def _with_fixed_ids(text: str, name: str) -> str:
-    places = itertools.count()
-    return RANDOM_ID.sub(lambda _: f'"id": "{name} {next(places)}"', text)
+    numbers = itertools.count()
+    return RANDOM_ID.sub(lambda _: f'"id": "{name} {next(numbers)}"', text)
 
 
 def _with_head(page: str, facts: WindowFacts) -> str:

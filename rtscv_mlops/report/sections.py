@@ -1,9 +1,7 @@
-"""The sections of a report, most important first, as Evidently's widgets.
-
-Knows the facts and Evidently's widgets; knows nothing of files or of how the page is made safe.
-"""
+"""The sections of a report as Evidently's widgets."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -23,14 +21,8 @@ from evidently.legacy.renderers.html_widgets import (
     text_widget,
 )
 
-from rtscv_mlops.facts import (
-    ClusterCard,
-    ColumnDrift,
-    Comparison,
-    DriftFacts,
-    Evidence,
-    WindowFacts,
-)
+from rtscv_mlops.facts import ClusterCard, ColumnDrift, DriftFacts, Evidence, WindowFacts
+from rtscv_mlops.labels import Label, called, class_rows, columns_moved, effect, exemplar_columns
 from rtscv_mlops.report import figures
 from rtscv_mlops.report.drift import ENOUGH_ROWS
 from rtscv_mlops.report.figures import Bars, draw_bars, unique
@@ -38,203 +30,246 @@ from rtscv_mlops.text import (
     DASH,
     caption,
     commonmark,
+    counted,
     estimate,
     interval,
     number,
     percent,
     probability,
     quantity,
+    window_name,
 )
-from rtscv_mlops.window import Interval
 
 Widgets = list[BaseWidgetInfo]
 
 SAFE_IN_URLS = ":/?#@!$&+,;=%~"
 MAX_CARDS = 8
 MAX_CELLS = 8
+MAX_CLASSES = 50
 CARDS_EXPLAINED = (
-    "Rows set apart that resemble each other. The difference is from the known rows that look "
+    "Unknown rows that resemble each other. The difference is from the known rows that look "
     "most like them: in standard deviations for numbers, in shares for categories."
 )
-MAX_CLASSES = 50
 PLURALS = {"number": "numbers", "category": "categories"}
 
 
-def headline(facts: WindowFacts, links: Mapping[str, str]) -> Widgets:
-    """Verdict in one sentence, what it is about, and where to go from here."""
-    lines = [
-        f"# {commonmark(facts.headline, 600)}",
-        f"Verdict **{commonmark(facts.verdict)}**, model **{commonmark(facts.model)}** "
-        f"version **{commonmark(facts.champion_version)}**, "
-        f"window **{commonmark(Interval(facts.window_start, facts.window_end))}**, "
-        f"monitor **{commonmark(facts.monitor)}**",
-    ]
-    web = {name: url for name, url in links.items() if url.startswith(("https://", "http://"))}
-    if web:
-        lines.append(
-            " · ".join(
-                f"[{commonmark(name)}]({quote(url, SAFE_IN_URLS)})" for name, url in web.items()
-            )
-        )
-    return [text_widget(text="\n\n".join(lines))]
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """The sections about one window; one that has nothing to show has no widgets."""
 
+    facts: WindowFacts
+    evidence: Evidence | None
+    links: Mapping[str, str]
+    max_columns: int
 
-def blocked(facts: WindowFacts) -> Widgets:
-    """Why the challenger may not be approved, where that is so."""
-    if not facts.blocked:
-        return []
-    return [text_widget(text=f"## Challenger blocked: {commonmark(facts.blocked, 1000)}")]
-
-
-def key_numbers(facts: WindowFacts) -> Widgets:
-    """What a reviewer asks first."""
-    found = []
-    if facts.assessed:
-        found += [
-            (_rate_label(facts), estimate(facts.unknown_rate, DASH)),
-            ("rows set apart", f"{facts.unknowns:,}"),
-            ("chance if nothing were new", probability(facts.p_value)),
+    def headline(self) -> Widgets:
+        """Return the verdict in one sentence, what it is about, and links."""
+        facts = self.facts
+        about = {
+            Label.VERDICT: facts.verdict,
+            Label.MODEL: f"{facts.model}, version {facts.champion_version}",
+            Label.WINDOW: window_name(facts),
+            Label.MONITOR: facts.monitor,
+        }
+        lines = [
+            f"# {commonmark(facts.headline, 600)}",
+            " · ".join(f"{label} **{commonmark(value)}**" for label, value in about.items()),
         ]
-    if facts.drift and facts.drift.share is not None:
-        compared = sum(not column.problem for column in facts.drift.columns)
-        found.append(("columns moved", f"{facts.drift.drifted} of {compared}"))
-    found.append(("rows in the window", f"{facts.rows:,}"))
-    if facts.sampled:
-        found.append(("rows looked at", f"{facts.sampled:,}"))
-    counters = [CounterData(label, value) for label, value in found]
-    return [counter(counters=counters)]
+        web = [
+            f"[{commonmark(name)}]({quote(url, SAFE_IN_URLS)})"
+            for name, url in self.links.items()
+            if url.startswith(("https://", "http://"))
+        ]
+        if web:
+            lines.append(" · ".join(web))
+        return [text_widget(text="\n\n".join(lines))]
 
+    def blocked(self) -> Widgets:
+        """Return why the challenger may not be approved."""
+        if not self.facts.blocked:
+            return []
+        return [text_widget(text=f"## Challenger blocked: {commonmark(self.facts.blocked, 1000)}")]
 
-def _rate_label(facts: WindowFacts) -> str:
-    if facts.unknown_rate_interval is None:
-        return "unknown"
-    return f"unknown ({interval(facts.unknown_rate_interval)})"
+    def key_numbers(self) -> Widgets:
+        """Return the numbers that a reviewer looks at first."""
+        facts, numbers = self.facts, {}
+        if facts.assessed:
+            limits = facts.unknown_rate_interval
+            rate_label = Label.UNKNOWN_RATE + (f" ({interval(limits)})" if limits else "")
+            numbers = {
+                rate_label: estimate(facts.unknown_rate, DASH),
+                Label.UNKNOWNS: f"{facts.unknowns:,}",
+                Label.P_VALUE: probability(facts.p_value),
+            }
+        if facts.drift and facts.drift.share is not None:
+            numbers[Label.DRIFT] = columns_moved(facts.drift)
+        numbers[Label.ROWS] = f"{facts.rows:,}"
+        if facts.sampled:
+            numbers[Label.SAMPLED] = f"{facts.sampled:,}"
+        counters = [CounterData(str(label), value) for label, value in numbers.items()]
+        return [counter(counters=counters)]
 
+    def findings(self) -> Widgets:
+        """Return what the window was compared with, and all findings."""
+        facts = self.facts
+        sentences = list(facts.findings)
+        if facts.null:
+            sentences.insert(0, f"{Label.COMPARED_WITH}: {facts.null}.".replace("..", "."))
+        if facts.copies:
+            sentences.append(f"{facts.copies:,} rows of the window repeat another row.")
+        if not sentences:
+            return []
+        bullets = "\n".join(f"- {commonmark(sentence, 1000)}" for sentence in sentences)
+        return [text_widget(title=str(Label.FINDINGS), text=bullets)]
 
-def findings(facts: WindowFacts) -> Widgets:
-    """What was compared with what, and whatever was odd."""
-    sentences: list[str] = list(facts.findings)
-    if facts.null:
-        sentences.insert(0, f"Compared with: {facts.null}.".replace("..", "."))
-    if facts.copies:
-        sentences.append(f"{facts.copies:,} rows of the window repeat another row.")
-    if not sentences:
-        return []
-    return [text_widget(title="What to know", text=_bullets(sentences))]
+    def pictures(self) -> Widgets:
+        """Return the scores against the threshold, and the rows on a plane."""
+        evidence = self.evidence
+        if evidence is None or len(evidence.window_scores) == 0:
+            return []
+        drawn = {"How unknown the rows look": figures.draw_scores(evidence)}
+        if len(evidence.window_points):
+            unknown = np.asarray(evidence.unknown, dtype=bool)
+            drawn["The rows, flattened to a plane"] = figures.draw_projection(evidence, unknown)
+        return _pictures(drawn)
 
+    def clusters(self) -> Widgets:
+        """Return a card for each candidate class."""
+        cards = self.facts.clusters
+        if not cards:
+            return []
+        title = f"{Label.GROUPS}: {counted(len(cards), 'group')}"
+        if len(cards) > MAX_CARDS:
+            title += f" (the first {MAX_CARDS} are shown)"
+        return [text_widget(title=title, text=CARDS_EXPLAINED), *map(_card, cards[:MAX_CARDS])]
 
-def _bullets(sentences: Iterable[str]) -> str:
-    return "\n".join(f"- {commonmark(sentence, 1000)}" for sentence in sentences)
-
-
-def pictures(evidence: Evidence | None) -> Widgets:
-    """Scores against the threshold, and the rows on a plane."""
-    if evidence is None or len(evidence.window_scores) == 0:
-        return []
-    widgets = [
-        plotly_figure(
-            title="How unknown the rows look",
-            figure=figures.draw_scores(evidence),
-            size=WidgetSize.HALF,
-        )
-    ]
-    if len(evidence.window_points):
-        unknown = np.asarray(evidence.unknown, dtype=bool)
-        widgets.append(
-            plotly_figure(
-                title="The rows, flattened to a plane",
-                figure=figures.draw_projection(evidence, unknown),
-                size=WidgetSize.HALF,
+    def drift(self) -> Widgets:
+        """Return which columns moved, and how far."""
+        facts = self.facts.drift
+        if facts is None or not facts.columns:
+            return []
+        compared = [column for column in facts.columns if not column.problem]
+        problems = [column for column in facts.columns if column.problem]
+        title = "Columns: none could be compared"
+        if compared:
+            title = f"{Label.DRIFT}: {columns_moved(facts)} ({percent(facts.share)})"
+        widgets = [text_widget(title=title, text=_drift_text(facts))]
+        if compared:
+            shown = compared[: self.max_columns]
+            bars = draw_bars(shown, self.evidence) if self.evidence else {}
+            drawn = {"Most moved columns": figures.draw_strengths(compared)}
+            if bars:
+                drawn["Before and now"] = figures.draw_distributions(bars)
+            all_shown = len(shown) == len(compared)
+            title = "All compared columns" if all_shown else f"First {len(shown)} columns"
+            widgets += [*_pictures(drawn), _drift_table(title, shown, bars)]
+        if problems:
+            rows = [
+                [caption(column.name), caption(column.problem, 200)]
+                for column in problems[: self.max_columns]
+            ]
+            title = f"Columns that could not be compared: {len(problems)}"
+            widgets.append(
+                table_data(title=title, column_names=[str(Label.COLUMN), "Why"], data=rows)
             )
+        return widgets
+
+    def comparison(self) -> Widgets:
+        """Return what the known classes win or lose with the challenger."""
+        comparison = self.facts.comparison
+        if comparison is None:
+            return []
+        text = (
+            f"{comparison.rows:,} known rows, {commonmark(comparison.how)}. Accuracy "
+            f"**{percent(comparison.champion_accuracy)}** with the champion, "
+            f"**{percent(comparison.challenger_accuracy)}** with the challenger; macro F "
+            f"{number(comparison.champion_macro_f)} and {number(comparison.challenger_macro_f)}."
         )
-    return widgets
+        widgets = [text_widget(title=f"{Label.COMPARISON}, on known classes", text=text)]
+        if comparison.classes:
+            recalls = figures.draw_recalls(comparison)
+            columns = (
+                *(Label.CLASS, Label.CLASS_ROWS, Label.CHAMPION, Label.CHALLENGER),
+                *(Label.CHANGE, Label.CALLED_UNKNOWN),
+            )
+            rows = [
+                [
+                    *(caption(row.known.label, 24), row.rows, row.champion, row.challenger),
+                    *(row.change, row.unknown),
+                ]
+                for row in class_rows(comparison)[:MAX_CLASSES]
+            ]
+            widgets += [
+                *_pictures({"Recall by class, largest loss first": recalls}),
+                _half_table("In numbers", columns, rows),
+            ]
+        return widgets
+
+    def method(self) -> Widgets:
+        """Return how the result was obtained."""
+        rows = []
+        for name, value in _flat(self.facts.shown_settings()):
+            if isinstance(value, list | tuple):
+                value = ", ".join(map(str, value))
+            text = caption(value, 80) if isinstance(value, str) else quantity(value)
+            rows.append([caption(name, 40), text])
+        if self.facts.reference_rows:
+            rows.append(["rows of training data", f"{self.facts.reference_rows:,}"])
+        rows.append(["key", caption(self.facts.key, 20)])
+        return [
+            table_data(
+                title="How this was obtained",
+                column_names=["Setting", "Value"],
+                data=rows,
+                size=WidgetSize.FULL,
+            )
+        ]
 
 
-def clusters(facts: WindowFacts) -> Widgets:
-    """A card for each candidate class."""
-    if not facts.clusters:
-        return []
-    title = f"Candidate new classes: {len(facts.clusters)}"
-    if len(facts.clusters) > MAX_CARDS:
-        title += f" (the first {MAX_CARDS} are shown)"
-    intro = text_widget(title=title, text=CARDS_EXPLAINED)
-    return [intro, *(_card(card) for card in facts.clusters[:MAX_CARDS])]
+def _pictures(drawn: Mapping[str, Any]) -> Widgets:
+    return [
+        plotly_figure(title=title, figure=figure, size=WidgetSize.HALF)
+        for title, figure in drawn.items()
+    ]
+
+
+def _half_table(title: str, columns: Iterable[str], rows: list[list[str]]) -> BaseWidgetInfo:
+    names = [str(name) for name in columns]
+    return table_data(title=title, column_names=names, data=rows, size=WidgetSize.HALF)
 
 
 def _card(card: ClusterCard) -> BaseWidgetInfo:
-    widgets = [text_widget(text=_card_text(card), size=WidgetSize.HALF)]
-    if card.features:
-        widgets.append(_features_table(card))
-    if card.exemplars:
-        widgets.append(_exemplars_table(card))
-    return group_widget(title=f"Group {card.number}", widgets=widgets)
-
-
-def _card_text(card: ClusterCard) -> str:
-    lines = [f"**{card.size:,} rows**, {percent(card.share)} of those set apart."]
-    if card.called:
-        called = [
-            f"{commonmark(name, 40)} ({percent(share)})" for name, share in card.called.items()
-        ]
-        lines.append(f"The champion calls them **{called[0]}**{_rest(called[1:4])}.")
+    """Return a candidate class: its size, what the champion calls it, and typical rows."""
+    lines = [f"**{counted(card.size, 'row')}**, {percent(card.share)} of the unknown rows."]
+    labels = called(card, commonmark, 4)
+    if labels:
+        others = f", then {', '.join(labels[1:])}" if labels[1:] else ""
+        lines.append(f"The champion called them **{labels[0]}**{others}.")
     if card.confidence is not None:
-        lines.append(f"Its confidence in that is {percent(card.confidence)} (median).")
+        lines.append(f"Its median confidence was {percent(card.confidence)}.")
     if card.quality is not None:
         lines.append(f"How well the group holds together: {card.quality:.2f} (1 is best).")
-    return "\n\n".join(lines)
-
-
-def _rest(called: list[str]) -> str:
-    return f", then {', '.join(called)}" if called else ""
-
-
-def _features_table(card: ClusterCard) -> BaseWidgetInfo:
-    rows = [
-        [caption(one.name, 40), caption(one.here, 24), caption(one.known, 24), f"{one.effect:+.1f}"]
-        for one in card.features[:MAX_CELLS]
-    ]
-    return table_data(
-        title="What tells them apart",
-        column_names=["Feature", "Here", "Nearest known", "Difference"],
-        data=rows,
-        size=WidgetSize.HALF,
-    )
-
-
-def _exemplars_table(card: ClusterCard) -> BaseWidgetInfo:
-    columns = list(dict.fromkeys(name for row in card.exemplars for name in row))
-    telling = [one.name for one in card.features if one.name in columns]
-    shown = list(dict.fromkeys([*telling, *columns]))[:MAX_CELLS]
-    title = "Typical rows"
-    if len(shown) < len(columns):
-        title += f" ({len(shown)} of {len(columns)} columns)"
-    return table_data(
-        title=title,
-        column_names=unique([caption(name, 24) for name in shown]),
-        data=[[quantity(row.get(name)) for name in shown] for row in card.exemplars],
-    )
-
-
-def drift(facts: DriftFacts | None, evidence: Evidence | None, most: int) -> Widgets:
-    """Which columns moved, and how far."""
-    if facts is None or not facts.columns:
-        return []
-    compared = [column for column in facts.columns if not column.problem]
-    widgets = [text_widget(title=_drift_title(facts, compared), text=_drift_text(facts))]
-    if compared:
-        bars = draw_bars(compared[:most], evidence) if evidence else {}
-        widgets += _drift_pictures(compared, bars)
-        widgets.append(_drift_table(compared[:most], len(compared), bars))
-    problems = [column for column in facts.columns if column.problem]
-    if problems:
-        widgets.append(_problems_table(problems, most))
-    return widgets
-
-
-def _drift_title(facts: DriftFacts, compared: list[ColumnDrift]) -> str:
-    if not compared:
-        return "Columns: none could be compared"
-    return f"Columns: {facts.drifted} of {len(compared)} moved ({percent(facts.share)})"
+    widgets = [text_widget(text="\n\n".join(lines), size=WidgetSize.HALF)]
+    if card.features:
+        columns = ("Feature", Label.HERE, Label.NEAREST, Label.DIFFERENCE)
+        rows = [
+            [caption(one.name, 40), caption(one.here, 24), caption(one.known, 24), effect(one)]
+            for one in card.features[:MAX_CELLS]
+        ]
+        widgets.append(_half_table(Label.FEATURE, columns, rows))
+    if card.exemplars:
+        names = exemplar_columns(card)
+        shown = names[:MAX_CELLS]
+        all_shown = len(shown) == len(names)
+        widgets.append(
+            table_data(
+                title="Typical rows"
+                + ("" if all_shown else f" ({len(shown)} of {len(names)} columns)"),
+                column_names=unique([caption(name, 24) for name in shown]),
+                data=[[quantity(row.get(name)) for name in shown] for row in card.exemplars],
+            )
+        )
+    return group_widget(title=f"Group {card.number}", widgets=widgets)
 
 
 def _drift_text(facts: DriftFacts) -> str:
@@ -242,142 +277,61 @@ def _drift_text(facts: DriftFacts) -> str:
         f"{facts.window_rows:,} rows of the window against {facts.reference_rows:,} of the "
         "training data. A column can move because known classes changed or because new ones came."
     )
-    if methods := _methods(facts):
-        text += f" Measured by {commonmark(methods)}."
+    methods = dict.fromkeys((one.method, one.kind) for one in facts.columns if one.method)
+    if methods:
+        names = " and ".join(f"{method} for {PLURALS[kind]}" for method, kind in methods)
+        text += f" Measured by {commonmark(names)}."
     if facts.tested_rows:
         text += f" Tests saw {facts.tested_rows:,} rows of the window, distances all of them."
     if min(facts.window_rows, facts.reference_rows) < ENOUGH_ROWS:
-        text += " Where so few rows may differ as much by chance, the threshold is raised."
+        text += " So few rows can differ by chance; where they do, the threshold is raised."
     return text
 
 
-def _methods(facts: DriftFacts) -> str:
-    used = dict.fromkeys((one.method, one.kind) for one in facts.columns if one.method)
-    return " and ".join(f"{method} for {PLURALS[kind]}" for method, kind in used)
-
-
-def _drift_pictures(compared: list[ColumnDrift], bars: Mapping[str, Bars]) -> Widgets:
-    pictures = {"Most moved columns": figures.draw_strengths(compared)}
-    if bars:
-        pictures["Before and now"] = figures.draw_distributions(bars)
-    return [
-        plotly_figure(title=title, figure=figure, size=WidgetSize.HALF)
-        for title, figure in pictures.items()
-    ]
-
-
 def _drift_table(
-    columns: list[ColumnDrift], compared: int, bars: Mapping[str, Bars]
+    title: str, columns: list[ColumnDrift], bars: Mapping[str, Bars]
 ) -> BaseWidgetInfo:
-    title = "All compared columns" if len(columns) == compared else f"First {len(columns)} columns"
-    definitions = [
-        ColumnDefinition("Column", "name"),
-        ColumnDefinition("Moved", "moved"),
-        ColumnDefinition("Score", "score"),
-        ColumnDefinition("Threshold", "threshold"),
+    """Return a table with small histograms of each column, where there are bars."""
+    histograms = [
+        ColumnDefinition(
+            title,
+            side,
+            ColumnType.HISTOGRAM,
+            options={"xField": "x", "yField": "y", "color": color},
+        )
+        for title, side, color in (
+            ("Training data", "known", figures.KNOWN),
+            ("Window", "served", figures.WINDOW),
+        )
+        if bars
     ]
-    if bars:
-        definitions[1:1] = [
-            _bars_column("Training data", "known", figures.KNOWN),
-            _bars_column("Window", "served", figures.WINDOW),
-        ]
-    rows = [RichTableDataRow(fields=_drift_fields(one, bars.get(one.name))) for one in columns]
+    definitions = [
+        ColumnDefinition(str(Label.COLUMN), "name"),
+        *histograms,
+        ColumnDefinition("Moved", "moved"),
+        ColumnDefinition(str(Label.SCORE), "score"),
+        ColumnDefinition(str(Label.THRESHOLD), "threshold"),
+    ]
+    rows = []
+    for column in columns:
+        drawn = bars.get(column.name, Bars([], [], []))
+        positions = [quantity(position) for position in drawn.positions]
+        fields = {
+            "name": caption(column.name),
+            "known": {"x": positions, "y": drawn.known},
+            "served": {"x": positions, "y": drawn.served},
+            "moved": "yes" if column.drifted else "no",
+            "score": number(column.score, DASH),
+            "threshold": number(column.threshold, DASH),
+        }
+        rows.append(RichTableDataRow(fields=fields))
     return rich_table_data(title=title, columns=definitions, data=rows)
 
 
-def _bars_column(title: str, field: str, colour: str) -> ColumnDefinition:
-    options = {"xField": "x", "yField": "y", "color": colour}
-    return ColumnDefinition(title, field, ColumnType.HISTOGRAM, options=options)
-
-
-def _drift_fields(column: ColumnDrift, bars: Bars | None) -> dict[str, Any]:
-    bars = bars or Bars([], [], [])
-    places = [quantity(place) for place in bars.places]
-    return {
-        "name": caption(column.name),
-        "known": {"x": places, "y": bars.known},
-        "served": {"x": places, "y": bars.served},
-        "moved": "yes" if column.drifted else "no",
-        "score": number(column.score, DASH),
-        "threshold": quantity(column.threshold),
-    }
-
-
-def _problems_table(problems: list[ColumnDrift], most: int) -> BaseWidgetInfo:
-    return table_data(
-        title=f"Columns that could not be compared: {len(problems)}",
-        column_names=["Column", "Why"],
-        data=[[caption(column.name), caption(column.problem, 200)] for column in problems[:most]],
-    )
-
-
-def comparison(facts: WindowFacts) -> Widgets:
-    """What the known classes win or lose with the challenger."""
-    if facts.comparison is None:
-        return []
-    found = facts.comparison
-    text = (
-        f"{found.rows:,} known rows, {commonmark(found.how)}. Accuracy "
-        f"**{percent(found.champion_accuracy)}** with the champion, "
-        f"**{percent(found.challenger_accuracy)}** with the challenger; macro F "
-        f"{found.champion_macro_f:.2f} and {found.challenger_macro_f:.2f}."
-    )
-    widgets = [text_widget(title="Champion against challenger, on known classes", text=text)]
-    if found.classes:
-        widgets += [
-            plotly_figure(
-                title="Recall by class, largest loss first",
-                figure=figures.draw_recalls(found),
-                size=WidgetSize.HALF,
-            ),
-            _classes_table(found),
-        ]
-    return widgets
-
-
-def _classes_table(found: Comparison) -> BaseWidgetInfo:
-    classes = sorted(found.classes, key=lambda one: (-one.loss, one.label))
-    rows = [
-        [
-            caption(one.label, 24),
-            f"{one.rows:,}",
-            percent(one.champion),
-            percent(one.challenger),
-            f"{-100 * one.loss:+.1f}" if one.loss else "0",
-            percent(one.unknown),
-        ]
-        for one in classes[:MAX_CLASSES]
-    ]
-    names = ["Class", "Rows", "Champion", "Challenger", "Change (points)", "Called unknown"]
-    return table_data(title="In numbers", column_names=names, data=rows, size=WidgetSize.HALF)
-
-
-def method(facts: WindowFacts) -> Widgets:
-    """How the result was obtained."""
-    used = [[caption(name, 40), _setting(value)] for name, value in _flat(facts.shown_settings())]
-    if facts.reference_rows:
-        used.append(["rows of training data", f"{facts.reference_rows:,}"])
-    used.append(["key", caption(facts.key, 20)])
-    return [
-        table_data(
-            title="How this was obtained",
-            column_names=["Setting", "Value"],
-            data=used,
-            size=WidgetSize.FULL,
-        )
-    ]
-
-
 def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings within settings as `outer.inner`."""
+    """Yield settings within settings as `outer.inner`."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", value
-
-
-def _setting(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return caption(", ".join(map(str, value)), 80)
-    return caption(value, 80) if isinstance(value, str) else quantity(value)

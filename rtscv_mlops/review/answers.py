@@ -1,4 +1,4 @@
-"""Review and promotion: what waits for a person, what the person said, and what follows from it."""
+"""Review and promotion: which challengers wait, what a reviewer answered, and what follows."""
 
 import logging
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.models.load import load_champion
 from rtscv_mlops.models.trust import model_digest
 from rtscv_mlops.outcomes import ReviewStatus
-from rtscv_mlops.review.question import ask
+from rtscv_mlops.review.question import ask, describe
 from rtscv_mlops.text import plain
 from rtscv_mlops.tracking.promotion import History
 from rtscv_mlops.tracking.record import find_links, is_assessed, read_facts
@@ -20,48 +20,88 @@ from rtscv_mlops.tracking.versions import VersionSummary
 from rtscv_mlops.window import Interval
 
 OURSELVES = "rtscv-mlops"
-SOMEBODY = "somebody in the MLflow registry"
-"""Who answered by tag and did not say who."""
+UNNAMED = "an unnamed user of the MLflow registry"
+"""The reviewer of an answer by tag that has no reviewer tag."""
+
+Warn = Callable[[str], object]
+"""Takes a sentence that a person should read, such as the warning method of a logger."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A challenger, and the facts that a reviewer decides on."""
+class ChallengerDetails:
+    """A challenger, its facts, and the description that a reviewer decides on, in Markdown."""
 
     version: VersionSummary
     facts: WindowFacts
     description: str
 
 
+@dataclass(frozen=True, slots=True)
+class ReviewQuestion:
+    """A question to a reviewer, in Markdown; `id` binds an answer to what was read."""
+
+    id: str
+    subject: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Why a review no longer waits: a decision, in the record or as a tag, or what ended it."""
+
+    status: str
+    who: str = ""
+    reason: str = ""
+    recorded: bool = True
+
+
+def ignore(sentence: str) -> None:
+    """Drop a warning."""
+
+
 def list_challengers(monitor: Monitor) -> list[VersionSummary]:
-    """Return all challengers of a model, the latest first."""
-    found = ModelRegistry.connect(monitor.model).versions.all()
-    return sorted(found, key=lambda version: -int(version.version))
+    """Return all challengers of a model, the latest first.
+
+    Parameters
+    ----------
+    monitor : Monitor
+        The monitor of the model.
+
+    Returns
+    -------
+    list of VersionSummary
+        A summary of each registered version that was made from a window.
+    """
+    versions = ModelRegistry.connect(monitor.model).versions.all()
+    return sorted(versions, key=lambda version: -int(version.version))
 
 
-def show_challenger(monitor: Monitor, version: str | None = None) -> Question:
-    """Return what a reviewer has to see of one version, or of the one that waits."""
+def show_challenger(
+    monitor: Monitor, version: str | None = None, file: str = ""
+) -> ChallengerDetails:
+    """Return what a reviewer has to see of one version, or of the one that waits.
+
+    `file` is the path of the monitor's file, for the commands in the description.
+    """
     registry = ModelRegistry.connect(monitor.model)
     summary = _pick(list_challengers(monitor), monitor, version)
-    facts = read_facts(registry.run(summary.run_id))
-    text = registry.versions.description(summary.version)
-    return Question(summary, facts, text)
+    run = registry.run(summary.run_id)
+    facts, links = read_facts(run), find_links(run, registry.model, summary.version).labelled()
+    return ChallengerDetails(summary, facts, describe(facts, links, summary.version, file))
 
 
 def _pick(versions: list[VersionSummary], monitor: Monitor, version: str | None) -> VersionSummary:
-    if version is None:
-        wanted = [one for one in versions if one.review == ReviewStatus.PENDING]
-    else:
-        wanted = [one for one in versions if one.version == version]
-    if wanted:
-        return wanted[0]
+    """Return the challenger that is asked for; without a version, the one that waits."""
+    for one in versions:
+        if one.version == version or (version is None and one.review == ReviewStatus.PENDING):
+            return one
     known = ", ".join(f"{one.version} ({one.review or 'unfinished'})" for one in versions)
     what = "No challenger waits for review" if version is None else f"No challenger {version}"
-    look = " To look at one, say which: --version." if version is None and versions else ""
+    hint = " To see one of them, add --version." if version is None and versions else ""
     raise ReviewError(
-        f"{what} of model {monitor.model.name!r}; its challengers are: {known or 'none'}.{look}",
+        f"{what} of model {monitor.model.name!r}; its challengers are: {known or 'none'}.{hint}",
         code=Code.NO_REVIEW,
     )
 
@@ -75,20 +115,44 @@ def review_challenger(
     reason: str,
     question: str | None = None,
 ) -> VersionSummary:
-    """Record a person's decision on exactly what that person saw; nothing is promoted yet.
+    """Record a reviewer's decision on exactly what the reviewer saw; nothing is promoted yet.
 
-    `question` is the `question_id` of what the person was shown; without it, the version as it is
-    now counts as seen.
+    Parameters
+    ----------
+    monitor : Monitor
+        The monitor of the model.
+    version : str or None
+        The version that was reviewed; None for the one that waits.
+    approve : bool
+        Whether the version may become the champion.
+    reviewer : str
+        Who decided.
+    reason : str
+        Why, for the record.
+    question : str or None
+        The `question_id` of what the reviewer was shown. Without it, the version as it is now
+        counts as seen.
+
+    Returns
+    -------
+    VersionSummary
+        The version with its decision.
+
+    Raises
+    ------
+    ReviewError
+        If the version does not wait for review, or is not what the reviewer saw.
     """
     registry = ModelRegistry.connect(monitor.model)
     seen = _pick(list_challengers(monitor), monitor, version)
-    _check_age(monitor, registry, seen)
+    if seen.review == ReviewStatus.PENDING and (late := _too_late(monitor, seen)):
+        registry.versions.close_review(seen.version, ReviewStatus.EXPIRED, late)
     if approve:
         _check_files(registry, seen)
     if question is not None and question != question_id(seen):
         raise ReviewError(
             f"Version {seen.version} of {registry.model!r} is not what was reviewed: the answer "
-            f"is to {question!r}, and the question is {question_id(seen)!r} now. Nothing was "
+            f"was for {question!r}, but the question is now {question_id(seen)!r}. Nothing was "
             "changed. Review it again.",
             code=Code.STALE,
         )
@@ -107,66 +171,58 @@ def review_challenger(
 
 
 def question_id(version: VersionSummary) -> str:
-    """Return one word for all that a reviewer decides on: version, champion, report and model."""
+    """Return what identifies a decision: version, champion, and digests of report and model."""
     digests = (version.report_sha256[:12] or "none", version.model_sha256[:12] or "none")
     return f"version-{version.version}.champion-{version.champion_version}.{'.'.join(digests)}"
 
 
 def promote_challenger(monitor: Monitor, version: str) -> VersionSummary:
-    """Make an approved version the champion; done again it changes nothing."""
+    """Make an approved version the champion; doing it again changes nothing.
+
+    Parameters
+    ----------
+    monitor : Monitor
+        The monitor of the model, which names the alias to move.
+    version : str
+        The approved version.
+
+    Returns
+    -------
+    VersionSummary
+        The version that serves now.
+
+    Raises
+    ------
+    ReviewError
+        If the version was not approved, if the champion moved since the approval, or if the files
+        of the version were changed.
+    """
     registry = ModelRegistry.connect(monitor.model)
     approved = registry.versions.get(version)
     serves = registry.versions.champion() == approved.version
     if approved.review == ReviewStatus.APPROVED and not serves:
-        # Also here: days may lie between an approval and this, and the files decide what serves.
+        # Again, since days may have passed since the approval, and the files decide what serves.
         _check_files(registry, approved)
     registry.decisions.promote(version)
     log.info("promote_challenger: version %s of %s is the champion", version, registry.model)
     return registry.versions.get(version)
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A question as people read it, in Markdown; `id` binds an answer to what was read."""
-
-    id: str
-    subject: str
-    body: str
-
-
-def ask_reviewer(monitor: Monitor, version: str) -> Asked:
+def ask_reviewer(monitor: Monitor, version: str) -> ReviewQuestion:
     """Return the question about a version that waits for review."""
     registry = ModelRegistry.connect(monitor.model)
     asked = _pick(list_challengers(monitor), monitor, version)
     run = registry.run(asked.run_id)
     facts, links = read_facts(run), find_links(run, registry.model, asked.version).labelled()
     subject = f"May version {asked.version} of {plain(registry.model, 100)} serve?"
-    return Asked(question_id(asked), subject, ask(facts, links, question_id(asked)))
+    return ReviewQuestion(question_id(asked), subject, ask(facts, links, question_id(asked)))
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Why a review no longer waits: a decision, in the record or as a tag, or what ended it."""
+def find_answer(monitor: Monitor, version: str, warn: Warn = ignore) -> Answer | None:
+    """Return how the review of a version ended, or what a reviewer answered in the registry.
 
-    status: str
-    who: str = ""
-    reason: str = ""
-    recorded: bool = True
-
-
-Tell = Callable[[str], object]
-"""What a sentence is handed to that somebody should read."""
-
-
-def ignore(sentence: str) -> None:
-    """Tell nobody."""
-
-
-def find_answer(monitor: Monitor, version: str, tell: Tell = ignore) -> Answer | None:
-    """Tell how the review of a version ended, or what somebody answered in the registry.
-
-    None means that it still waits. Nothing is written. `tell` gets to know of an answer that
-    cannot be understood.
+    None means that it still waits. Nothing is written. `warn` is called with a sentence if there
+    is an answer that cannot be understood.
     """
     versions = ModelRegistry.open(monitor.model).versions
     asked = versions.get(version)
@@ -180,39 +236,39 @@ def find_answer(monitor: Monitor, version: str, tell: Tell = ignore) -> Answer |
         why = f"The champion is {now}; it was version {asked.champion_version} when this was asked."
         return Answer(ReviewStatus.STALE, OURSELVES, why, recorded=False)
     if asked.answered:
-        return Answer(asked.answered, asked.reviewer or SOMEBODY, asked.reason, recorded=False)
-    if _is_late(monitor, asked):
-        return Answer(ReviewStatus.EXPIRED, OURSELVES, _late(monitor), recorded=False)
+        return Answer(asked.answered, asked.reviewer or UNNAMED, asked.reason, recorded=False)
+    if late := _too_late(monitor, asked):
+        return Answer(ReviewStatus.EXPIRED, OURSELVES, late, recorded=False)
     if asked.invalid_answer:
-        tell(asked.invalid_answer)
+        warn(asked.invalid_answer)
     return None
 
 
-def collect_answer(monitor: Monitor, version: str, tell: Tell = ignore) -> Answer | None:
+def collect_answer(monitor: Monitor, version: str, warn: Warn = ignore) -> Answer | None:
     """Record what `find_answer` finds, after the same checks as for any decision."""
     registry = ModelRegistry.connect(monitor.model)
-    found = find_answer(monitor, version, tell)
-    if found is None or found.recorded:
-        return found
-    if found.status in (ReviewStatus.APPROVED, ReviewStatus.REJECTED):
-        approve = found.status == ReviewStatus.APPROVED
+    answer = find_answer(monitor, version, warn)
+    if answer is None or answer.recorded:
+        return answer
+    status = ReviewStatus(answer.status)
+    if status.is_answer:
+        approve = status is ReviewStatus.APPROVED
         decided = review_challenger(
-            monitor, version, approve=approve, reviewer=found.who, reason=found.reason
+            monitor, version, approve=approve, reviewer=answer.who, reason=answer.reason
         )
         return Answer(decided.review, decided.reviewer, decided.reason)
-    status = ReviewStatus(found.status)
-    record = registry.versions.close_review(version, status, found.reason)
+    record = registry.versions.close_review(version, status, answer.reason)
     return Answer(record.kind, record.who, record.reason)
 
 
-def carry_out_answer(monitor: Monitor, tell: Tell = ignore) -> tuple[str, Answer] | None:
-    """Do what somebody answered in the registry about the version that waits; return both.
+def carry_out_answer(monitor: Monitor, warn: Warn = ignore) -> tuple[str, Answer] | None:
+    """Carry out an answer given in the registry; return the version that waited, and the answer.
 
-    None means that nothing waits, or that nobody has answered. It is what a waiting Airflow run
-    does by itself, for those who have none.
+    None means that nothing waits, or that there is no answer yet. A waiting Airflow run does the
+    same by itself; this is for teams without Airflow.
     """
     waiting = ModelRegistry.connect(monitor.model).versions.pending()
-    answer = collect_answer(monitor, waiting.version, tell) if waiting else None
+    answer = collect_answer(monitor, waiting.version, warn) if waiting else None
     if waiting is None or answer is None:
         return None
     if answer.status == ReviewStatus.APPROVED:
@@ -220,18 +276,11 @@ def carry_out_answer(monitor: Monitor, tell: Tell = ignore) -> tuple[str, Answer
     return waiting.version, answer
 
 
-def _check_age(monitor: Monitor, registry: ModelRegistry, seen: VersionSummary) -> None:
-    """Close a review that nobody answered in time: silence means no."""
-    if seen.review == ReviewStatus.PENDING and _is_late(monitor, seen):
-        registry.versions.close_review(seen.version, ReviewStatus.EXPIRED, _late(monitor))
-
-
-def _is_late(monitor: Monitor, asked: VersionSummary) -> bool:
-    return datetime.now(UTC) - asked.created > monitor.review.expires
-
-
-def _late(monitor: Monitor) -> str:
-    return f"Nobody answered within {monitor.review.expires}."
+def _too_late(monitor: Monitor, version: VersionSummary) -> str:
+    """Return why a review is over that was not answered in time; empty if there is time left."""
+    expires = monitor.review.expires
+    is_late = datetime.now(UTC) - version.created > expires
+    return f"There was no answer within {expires}." if is_late else ""
 
 
 def _check_files(registry: ModelRegistry, seen: VersionSummary) -> None:
@@ -240,14 +289,14 @@ def _check_files(registry: ModelRegistry, seen: VersionSummary) -> None:
     if now != seen.model_sha256:
         raise ReviewError(
             f"The files of version {seen.version} of {registry.model!r} have the digest "
-            f"{now[:12]}, not {seen.model_sha256[:12]} as when they were offered: somebody changed "
-            "them. Do not use this version; run its window again.",
+            f"{now[:12]}, not {seen.model_sha256[:12]} as when they were offered: they were "
+            "changed since. Do not use this version; run its window again.",
             code=Code.DIGEST_MISMATCH,
         )
 
 
 def undo_roll_back(monitor: Monitor, reviewer: str, reason: str) -> str:
-    """Let the version serve again that the last rollback took back; return it."""
+    """Undo the last rollback; return the version that serves again."""
     registry = ModelRegistry.connect(monitor.model)
     taken = registry.decisions.rolled_back_version()
     for one in list_challengers(monitor):
@@ -257,18 +306,33 @@ def undo_roll_back(monitor: Monitor, reviewer: str, reason: str) -> str:
 
 
 def roll_back(monitor: Monitor, reviewer: str, reason: str) -> str:
-    """Restore the champion before the present one; return its version."""
+    """Restore the previous champion.
+
+    Parameters
+    ----------
+    monitor : Monitor
+        The monitor of the model, which names the alias to move.
+    reviewer : str
+        Who decided.
+    reason : str
+        Why, for the record.
+
+    Returns
+    -------
+    str
+        The version that serves again.
+    """
     return ModelRegistry.connect(monitor.model).decisions.roll_back(reviewer, reason).version
 
 
 def verify_audit(monitor: Monitor) -> History:
-    """Return every decision and move of a model, and what is wrong with the record of them."""
+    """Return all decisions and alias moves of a model, and what is wrong with their record."""
     return ModelRegistry.connect(monitor.model).decisions.history()
 
 
 def approve_as_baseline(monitor: Monitor, interval: Interval) -> str:
-    """Take a person's word that a window was clean: it joins the baseline; return its run."""
-    from rtscv_mlops.judging import reference  # Other answers need not load what looks at rows.
+    """Add a window to the baseline, since a reviewer says that it was clean; return its run."""
+    from rtscv_mlops.judging import reference  # Other answers need not load what judges rows.
     from rtscv_mlops.sources.read import read_window
 
     registry = ModelRegistry.connect(monitor.model)
@@ -278,8 +342,8 @@ def approve_as_baseline(monitor: Monitor, interval: Interval) -> str:
     if not judged:
         raise NotAssessed(
             Code.NO_VERDICT,
-            f"Window {interval} was not judged with champion {champion.version}, so nobody can "
-            "know that it is clean. Run it first: rtscv-mlops run.",
+            f"Window {interval} was not judged with champion {champion.version}, so it is not "
+            "known to be clean. Run it first: rtscv-mlops run.",
         )
     window = read_window(
         monitor.source,

@@ -271,7 +271,7 @@ def nobody_answers(bench):
     """Silence means no. Nobody is assigned, so that one who left leaves nothing behind."""
     version = challenger(bench)
     time.sleep(1.1)
-    with error_of(ReviewError, "expired", "not reviewed in time: Nobody answered within"):
+    with error_of(ReviewError, "expired", "not reviewed in time: There was no answer within"):
         decide(bench, version, True, expires="1s")
     assert ModelRegistry(bench.client, bench.name).versions.get(version).review == "expired"
     assert bench.champion(bench.monitor()) == "1"

@@ -1,10 +1,8 @@
-"""The routes of the plugin, all of them GET and all of them guarded.
-
-Knows requests and answers; what is shown comes from the views, who may see it from `security`.
-"""
+"""The routes of the plugin, all of them GET and all of them guarded."""
 
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
@@ -15,21 +13,15 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException as AnyHTTPException
 
-from rtscv_mlops.airflow.monitors import PREFIX, dag_id_of, monitors_folder
+from rtscv_mlops.airflow.monitors import PREFIX, Task, dag_id_of, monitors_folder
 from rtscv_mlops.airflow.page import data, views
-from rtscv_mlops.airflow.page.data import (
-    REVIEW_TASK,
-    Gatherer,
-    GetUserDep,
-    find_interval,
-    find_questions,
-)
-from rtscv_mlops.airflow.page.decision import Form, Rights, decide
+from rtscv_mlops.airflow.page.data import Gatherer, GetUserDep, find_interval, find_questions
 from rtscv_mlops.airflow.page.timeline import LONG, window_label
 from rtscv_mlops.config.loading import read_monitors
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, RtscvError
-from rtscv_mlops.text import number, percent, plain
+from rtscv_mlops.labels import Label, effect, exemplar_columns
+from rtscv_mlops.text import number, percent, plain, quantity
 
 PREFIX_OF_PAGES = "/rtscv"
 PAGE_HEADERS = {
@@ -42,8 +34,8 @@ PAGE_HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-# A report may hold script that came with the data: it runs in an origin of its own, and may
-# reach nothing.
+# A report may hold script that came with the data: it runs in an origin of its own, without
+# access to anything.
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
     "style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
@@ -55,7 +47,7 @@ FOLDER = Path(__file__).parent
 
 
 class NotFound(HTTPException):
-    """What was asked for does not exist, as far as this user may know."""
+    """What was requested does not exist, as far as this user may know."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(HTTPStatus.NOT_FOUND, sentence)
@@ -63,9 +55,9 @@ class NotFound(HTTPException):
 
 def find_monitor(dag_id: str) -> Monitor:
     """Return the monitor behind a DAG."""
-    for found in read_monitors(monitors_folder()).values():
-        if isinstance(found, Monitor) and dag_id_of(found) == dag_id:
-            return found
+    for monitor in read_monitors(monitors_folder()).values():
+        if isinstance(monitor, Monitor) and dag_id_of(monitor) == dag_id:
+            return monitor
     raise NotFound(f"No monitor belongs to the DAG {plain(dag_id)}, or its file cannot be used.")
 
 
@@ -86,9 +78,13 @@ def create_app() -> FastAPI:
     @app.get("/", response_class=HTMLResponse)
     def show_monitors(request: Request, user: GetUserDep) -> Response:
         cards = _cards(user, gatherer)
-        waiting = sum(bool(card.pending_run) for card in cards)
         return _page(
-            request, "monitors.html", cards=cards, waiting=waiting, folder=str(monitors_folder())
+            request,
+            "monitors.html",
+            cards=cards,
+            waiting=sum(bool(card.pending_run) for card in cards),
+            folder=str(monitors_folder()),
+            legend=views.legend(),
         )
 
     @app.get("/static/{name}")
@@ -125,23 +121,21 @@ def create_app() -> FastAPI:
         run_id = find_window(monitor, interval)
         if run_id is None:
             label = window_label(interval.start, interval.end, monitor.airflow.timezone)
-            return _message(
-                request, f"Nothing is known of the window {label} yet: no task has looked at it."
-            )
+            return _message(request, f"The window {label} was not judged yet: no task has read it.")
         return _window_page(request, monitor, run_id, user, session)
 
-    _add_manners(app)
+    _add_handlers(app)
     return app
 
 
-def _add_manners(app: FastAPI) -> None:
-    """Give every answer its headers, and every failure a sentence in place of a trace."""
+def _add_handlers(app: FastAPI) -> None:
+    """Give every response its headers, and every error a sentence instead of a traceback."""
 
     @app.middleware("http")
     async def add_headers(
-        request: Request, go_on: Callable[[Request], Awaitable[Response]]
+        request: Request, call_next: Callable[[Request], Awaitable[Response]]
     ) -> Response:
-        response = await go_on(request)
+        response = await call_next(request)
         for name, text in PAGE_HEADERS.items():
             response.headers.setdefault(name, text)
         return response
@@ -160,25 +154,21 @@ def _add_manners(app: FastAPI) -> None:
 
 def _cards(user: GetUserDep, gatherer: Gatherer) -> list[views.Card]:
     """Return a card of each monitor that the user may read, the most urgent first."""
-    readable = {
-        path: found
-        for path, found in read_monitors(monitors_folder()).items()
-        if data.may_read(user, _dag_id(path, found))
-    }
-    monitors = [one for one in readable.values() if isinstance(one, Monitor)]
+    readable = []
+    for path, monitor in read_monitors(monitors_folder()).items():
+        # The DAG of a broken file is named after it.
+        dag_id = dag_id_of(monitor) if isinstance(monitor, Monitor) else f"{PREFIX}{path.stem}"
+        if data.may_read(user, dag_id):
+            readable.append((path, dag_id, monitor))
+    monitors = [monitor for _, _, monitor in readable if isinstance(monitor, Monitor)]
     summaries = gatherer.look_at(monitors)
     cards = [
-        views.monitor_card(found, dag_id_of(found), summaries[found.name], found.airflow.timezone)
-        if isinstance(found, Monitor)
-        else views.problem_card(path, _dag_id(path, found), found)
-        for path, found in readable.items()
+        views.monitor_card(monitor, dag_id, summaries[monitor.name], monitor.airflow.timezone)
+        if isinstance(monitor, Monitor)
+        else views.problem_card(path.stem, dag_id, monitor)
+        for path, dag_id, monitor in readable
     ]
     return sorted(cards, key=lambda card: card.rank)
-
-
-def _dag_id(path: Path, found: Monitor | RtscvError) -> str:
-    """Return the DAG whose readers may see a monitor; a broken file is called like its DAG."""
-    return dag_id_of(found) if isinstance(found, Monitor) else f"{PREFIX}{path.stem}"
 
 
 def _window_page(
@@ -189,26 +179,23 @@ def _window_page(
     dag_id = dag_id_of(monitor)
     page = overview.show_window(monitor, run_id)
     questions = find_questions(session, dag_id)
-    rights = Rights(
+    rights = views.Rights(
         may_review=data.may_review(user, dag_id),
         named_in=frozenset(
             one.question for one in questions if data.is_named(user, set(one.reviewers))
         ),
     )
-    decision = decide(page, questions, rights, monitor.airflow.timezone)
+    decision = views.decide(page, questions, rights, monitor.airflow.timezone)
     view = views.window_view(monitor, dag_id, page, decision)
-    answer_to = _answer_address(request, dag_id, decision.form) if decision.form else ""
+    answer_to = ""
+    if decision.form:
+        # Where Airflow takes answers, also if it is served below a path.
+        dag_run_id = quote(decision.form.dag_run_id, safe="")
+        answer_to = (
+            f"{_root(request).removesuffix(PREFIX_OF_PAGES)}/api/v2/dags/{quote(dag_id, safe='')}"
+            f"/dagRuns/{dag_run_id}/taskInstances/{Task.REVIEW}/-1/hitlDetails"
+        )
     return _page(request, "window.html", view=view, answer_to=answer_to)
-
-
-def _answer_address(request: Request, dag_id: str, form: Form) -> str:
-    """Return where Airflow takes answers, also if it is served below a path."""
-    root = _root(request).removesuffix(PREFIX_OF_PAGES)
-    run_id = quote(form.dag_run_id, safe="")
-    return (
-        f"{root}/api/v2/dags/{quote(dag_id, safe='')}/dagRuns/{run_id}"
-        f"/taskInstances/{REVIEW_TASK}/-1/hitlDetails"
-    )
 
 
 def _root(request: Request) -> str:
@@ -223,28 +210,25 @@ def _message(request: Request, sentence: str, status: HTTPStatus = HTTPStatus.OK
 def _page(
     request: Request, template: str, status: HTTPStatus = HTTPStatus.OK, **shown: object
 ) -> Response:
-    root = _root(request)
-    html = TEMPLATES.get_template(template).render(root=root, **shown)
+    html = TEMPLATES.get_template(template).render(root=_root(request), **shown)
     return HTMLResponse(html, status)
 
 
-def _templates() -> Environment:
-    found = Environment(
-        loader=PackageLoader("rtscv_mlops.airflow.page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    found.filters |= {
-        "percent": percent,
-        "number": number,
-        "plain": plain,
-        "cell": views.cell,
-        "columns": views.exemplar_columns,
-        "segment": lambda text: quote(str(text), safe=""),
-    }
-    return found
-
-
-TEMPLATES = _templates()
+TEMPLATES = Environment(
+    loader=PackageLoader("rtscv_mlops.airflow.page"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.globals["Label"] = Label
+TEMPLATES.filters |= {
+    "percent": percent,
+    "number": number,
+    "plain": plain,
+    "cell": quantity,
+    "effect": effect,
+    "columns": exemplar_columns,
+    "bar": lambda share: round(100 * min(max(share, 0.0), 1.0), 1) if isfinite(share) else 0.0,
+    "segment": lambda text: quote(str(text), safe=""),
+}

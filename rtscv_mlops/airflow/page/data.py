@@ -1,7 +1,4 @@
-"""What Airflow's database says of a monitor's DAG: the window of a run, and the open questions.
-
-Reads within the api-server; knows nothing of MLflow, and writes nothing.
-"""
+"""What the pages read: Airflow's database, a user's rights, and summaries from MLflow."""
 
 import logging
 import threading
@@ -32,7 +29,7 @@ from fastapi import Depends
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from rtscv_mlops.airflow.monitors import dag_id_of, interval_of
+from rtscv_mlops.airflow.monitors import QUESTION, Task, dag_id_of, interval_of
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, RtscvError, ServiceError, WindowError
 from rtscv_mlops.window import Interval
@@ -40,17 +37,22 @@ from rtscv_mlops.window import Interval
 if TYPE_CHECKING:
     from rtscv_mlops.operations.overview import MonitorSummary
 
+PATIENCE = 8.0
+"""Seconds that a page waits for all of its monitors together."""
+FRESH = 60.0
+"""Seconds after which an answer that came too late for its page is too old for the next."""
+THREADS = 16
 
-REVIEW_TASK = "review_challenger"
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A question that Airflow has put to people, answered or not, while its task still waits."""
+class OpenQuestion:
+    """A question to reviewers whose task still waits, answered or not."""
 
     dag_run_id: str
     question: str
-    """What it is about, in the words of `question_id`."""
+    """The `question_id` of what it is about."""
     reviewers: tuple[str, ...] = ()
     chosen: str = ""
     """The answer; empty while there is none."""
@@ -59,7 +61,7 @@ class Question:
 
 
 def find_interval(session: Session, monitor: Monitor, dag_run_id: str) -> Interval:
-    """Return the window that a DAG run looks at."""
+    """Return the window of a DAG run."""
     dag_id = dag_id_of(monitor)
     run = session.scalar(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == dag_run_id))
     if run is None:
@@ -69,45 +71,42 @@ def find_interval(session: Session, monitor: Monitor, dag_run_id: str) -> Interv
     return interval_of(monitor, window, run.data_interval_start, run.data_interval_end)
 
 
-def find_questions(session: Session, dag_id: str) -> list[Question]:
+def find_questions(session: Session, dag_id: str) -> list[OpenQuestion]:
     """Return the questions about a monitor's challengers whose tasks have not ended, newest first.
 
-    A task that somebody ended by hand leaves a question behind that nobody waits for.
+    A task that was ended by hand leaves a question behind for which no task waits.
     """
     rows = session.execute(
         select(HITLDetail, TaskInstance.run_id, TaskInstance.state)
         .join(TaskInstance, HITLDetail.ti_id == TaskInstance.id)
         .where(
             TaskInstance.dag_id == dag_id,
-            TaskInstance.task_id == REVIEW_TASK,
+            TaskInstance.task_id == Task.REVIEW.value,
             TaskInstance.map_index == -1,
         )
         .order_by(HITLDetail.created_at.desc())
     ).unique()
-    return [
-        _question(detail, run_id) for detail, run_id, state in rows if state in State.unfinished
-    ]
-
-
-def _question(detail: HITLDetail, dag_run_id: str) -> Question:
-    return Question(
-        dag_run_id=dag_run_id,
-        question=_value((detail.params or {}).get("question")),
-        reviewers=tuple(str(user["id"]) for user in detail.assigned_users),
-        chosen=", ".join(detail.chosen_options or ()) if detail.responded_at else "",
-        by=detail.responded_by_user_name or "",
-        at=detail.responded_at,
-    )
-
-
-def _value(param: Any) -> str:
-    """Return what a param holds; Airflow keeps some bare and some with their schema."""
-    held = param.get("value") if isinstance(param, Mapping) else param
-    return str(held) if held else ""
+    questions = []
+    for detail, run_id, state in rows:
+        if state in State.unfinished:
+            param = (detail.params or {}).get(QUESTION)
+            # Airflow keeps some params bare, and some with their schema.
+            value = param.get("value") if isinstance(param, Mapping) else param
+            questions.append(
+                OpenQuestion(
+                    dag_run_id=run_id,
+                    question=str(value) if value else "",
+                    reviewers=tuple(str(user["id"]) for user in detail.assigned_users),
+                    chosen=", ".join(detail.chosen_options or ()) if detail.responded_at else "",
+                    by=detail.responded_by_user_name or "",
+                    at=detail.responded_at,
+                )
+            )
+    return questions
 
 
 def guarded() -> Any:
-    """Return the guard of the whole app: somebody must be logged in."""
+    """Return the guard of the whole app: a user must be logged in."""
     return Depends(requires_authenticated())
 
 
@@ -118,17 +117,17 @@ def readable_dag() -> Any:
 
 
 def may_read(user: GetUserDep, dag_id: str) -> bool:
-    """Tell whether a user may see a DAG."""
+    """Return whether a user may see a DAG."""
     return _is_authorized(user, dag_id, "GET", None)
 
 
 def may_review(user: GetUserDep, dag_id: str) -> bool:
-    """Tell whether a user may answer the questions of a DAG."""
+    """Return whether a user may answer the questions of a DAG."""
     return _is_authorized(user, dag_id, "PUT", DagAccessEntity.HITL_DETAIL)
 
 
 def is_named(user: GetUserDep, reviewers: set[str]) -> bool:
-    """Tell whether a user is among the reviewers; where none are named, everybody is."""
+    """Return whether a user is a reviewer; if no reviewers are named, everyone is."""
     if not reviewers:
         return True
     return bool(get_auth_manager().is_authorized_hitl_task(assigned_users=reviewers, user=user))
@@ -145,17 +144,8 @@ def _is_authorized(
     )
 
 
-PATIENCE = 8.0
-"""Seconds that a page waits for all of its monitors together."""
-FRESH = 60.0
-"""Seconds after which an answer that came too late for its page is too old for the next."""
-THREADS = 16
-
-log = logging.getLogger(__name__)
-
-
 class Gatherer:
-    """Asks about monitors, each at most once at a time however often its page is reloaded.
+    """Summarizes monitors, each at most once at a time however often its page is reloaded.
 
     An answer that comes too late for one page is kept for the next.
     """
@@ -188,7 +178,7 @@ class Gatherer:
             return ServiceError(
                 f"MLflow has not answered about {monitor.model.name!r} within "
                 f"{self._patience:.0f} seconds and is still being asked. Reload in a moment, or "
-                "look whether its server is up.",
+                "check that its server is up.",
                 code=Code.SLOW,
             )
         with self._lock:
@@ -198,11 +188,11 @@ class Gatherer:
             return asked.result()
         if isinstance(error, RtscvError):
             return error
-        # A mistake of ours about one monitor must not hide the others.
+        # A bug that concerns one monitor must not hide the others.
         log.error("The summary of %s failed", monitor.name, exc_info=error)
         return ServiceError(
-            "This monitor cannot be shown, by a mistake in rtscv-mlops itself. "
-            "The log of the api-server has the details."
+            "This monitor cannot be shown because of a bug in rtscv-mlops. "
+            "See the log of the api-server."
         )
 
 

@@ -1,7 +1,4 @@
-"""How the pages write verdicts and times: a word and a sign beside every colour.
-
-Knows verdicts and zones; a verdict that it does not know never looks like health.
-"""
+"""Verdicts and times as the pages show them, and the timeline of a monitor."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +7,7 @@ from math import ceil, isfinite
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+from rtscv_mlops.labels import Label
 from rtscv_mlops.outcomes import Kind, Verdict
 from rtscv_mlops.text import percent, plain, rate
 
@@ -19,12 +17,12 @@ if TYPE_CHECKING:
 
 NO_TIME = "at an unknown time"
 LONG = 1_500
-"""Characters of a sentence that somebody else wrote."""
+"""Characters of a sentence from outside."""
 
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """A verdict as people see it: `kind` chooses the colour, `sign` and `title` say the same."""
+    """A verdict on a page: `kind` is the CSS class; sign and title say the same without colour."""
 
     kind: Kind
     title: str
@@ -45,7 +43,7 @@ def badge(recorded: str) -> Badge:
 
 
 def window_label(start: datetime | None, end: datetime | None, zone: str) -> str:
-    """Write when a window was, in the monitor's zone; a whole day is written as that day."""
+    """Return when a window was, in the monitor's zone; a whole day is written as that day."""
     if start is None or end is None:
         return NO_TIME
     first, last = (moment.astimezone(ZoneInfo(zone)) for moment in (start, end))
@@ -55,13 +53,8 @@ def window_label(start: datetime | None, end: datetime | None, zone: str) -> str
 
 
 def moment_label(moment: datetime | None, zone: str) -> str:
-    """Write a moment in the monitor's zone."""
+    """Return a time in the monitor's zone."""
     return f"{moment.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M} {zone}" if moment else NO_TIME
-
-
-def day_label(start: datetime | None, zone: str) -> str:
-    """Write the day on which a window began, short enough for an axis."""
-    return f"{start.astimezone(ZoneInfo(zone)):%d %b}" if start else "?"
 
 
 MOST_WINDOWS = 60
@@ -73,6 +66,7 @@ WIDEST_SLOT = 62.0
 SHORTEST_BAR = 2.5
 SCALES = (0.04, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 LABELS = 8
+WITHOUT_NUMBER = (Kind.UNASSESSED, Kind.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +80,10 @@ class Whisker:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One window: a bar of its unknown rate, or a hatched block where there is no number."""
+    """One window: a bar of its unknown rate, or a hatched block if there is no number."""
 
     run_id: str
-    kind: str
+    kind: Kind
     title: str
     left: float
     middle: float
@@ -101,8 +95,9 @@ class Mark:
     label: str
 
     @property
-    def has_number(self) -> bool:
-        return self.kind not in (Kind.UNASSESSED, Kind.RUNNING)
+    def sign(self) -> str:
+        """What stands in a block without a number."""
+        return self.kind.sign if self.kind in WITHOUT_NUMBER else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,85 +110,69 @@ class Timeline:
 
     @property
     def grid(self) -> tuple[tuple[float, str], ...]:
-        """Lines of the unknown rate, with what they stand for."""
+        """Lines of the unknown rate, with their labels."""
         return tuple((_height_of(part, 1), percent(part * self.scale)) for part in (0, 0.5, 1))
 
 
 def draw(points: "Sequence[WindowPoint]", zone: str) -> Timeline:
-    """Place the latest windows."""
+    """Return the timeline of the latest windows."""
     shown = points[-MOST_WINDOWS:]
-    scale = _scale(shown)
+    # Fits all rates, but of intervals only those of detected unknowns: quiet ones can be wide.
+    rates = [point.unknown_rate for point in shown]
+    rates += [one.high for one in shown if badge(one.verdict).kind is Kind.UNKNOWNS]
+    highest = max((one for one in rates if one is not None and isfinite(one)), default=0.0)
+    scale = next((scale for scale in SCALES if scale >= highest), 1.0)
     slot = min(WIDEST_SLOT, (WIDTH - LEFT - RIGHT) / max(len(shown), 1))
     every = ceil(len(shown) / LABELS) if shown else 1
-    marks = tuple(
-        _mark(
-            point, LEFT + slot * number, slot, scale, zone, (len(shown) - 1 - number) % every == 0
-        )
-        for number, point in enumerate(shown)
-    )
-    return Timeline(marks, scale, len(points) - len(shown))
-
-
-def _scale(points: "Sequence[WindowPoint]") -> float:
-    """Return the share at the top: that of what was found, not of how wide a quiet guess is."""
-    found = [point for point in points if badge(point.verdict).kind is Kind.UNKNOWNS]
-    tops = [top for point in found for top in (point.unknown_rate, point.high) if _known(top)]
-    tops += [rate for point in points if _known(rate := point.unknown_rate)]
-    highest = max((top for top in tops if top is not None), default=0.0)
-    return next((scale for scale in SCALES if scale >= highest), 1.0)
-
-
-def _known(number: float | None) -> bool:
-    return number is not None and isfinite(number)
+    marks = []
+    for index, point in enumerate(shown):
+        start, label = point.start, ""
+        if (len(shown) - 1 - index) % every == 0:
+            label = f"{start.astimezone(ZoneInfo(zone)):%d %b}" if start else "?"
+        marks.append(_mark(point, LEFT + slot * index, slot, scale, zone, label))
+    return Timeline(tuple(marks), scale, len(points) - len(shown))
 
 
 def _mark(
-    point: "WindowPoint", left: float, slot: float, scale: float, zone: str, is_labelled: bool
+    point: "WindowPoint", left: float, slot: float, scale: float, zone: str, label: str
 ) -> Mark:
     shown, gap = badge(point.verdict), min(6.0, slot * 0.25)
-    measured = point.unknown_rate if shown.kind not in (Kind.UNASSESSED, Kind.RUNNING) else None
-    top = TOP if measured is None else _height_of(measured, scale)
+    kind, top, whisker = shown.kind, TOP, None
+    if kind not in WITHOUT_NUMBER and point.unknown_rate is None:
+        kind = Kind.UNASSESSED
+    if kind not in WITHOUT_NUMBER and point.unknown_rate is not None:
+        top = _height_of(point.unknown_rate, scale)
+        low, high = point.low, point.high
+        if low is not None and high is not None and isfinite(low + high):
+            whisker = Whisker(_height_of(low, scale), _height_of(high, scale), high > scale)
     top = min(top, FLOOR - SHORTEST_BAR)
+    drift, drift_top = point.drift_share, None
+    if drift is not None and isfinite(drift):
+        drift_top = DRIFT_FLOOR - max(1.0, (DRIFT_FLOOR - DRIFT_TOP) * min(drift, 1.0))
     return Mark(
         run_id=point.run_id,
-        kind=shown.kind if measured is not None else _without_number(shown.kind),
+        kind=kind,
         title=_title(point, shown.title, zone),
         left=left + gap / 2,
         middle=left + slot / 2,
         width=slot - gap,
         top=top,
         height=FLOOR - top,
-        whisker=_whisker(point, scale) if measured is not None else None,
-        drift_top=_drift_top(point.drift_share),
-        label=day_label(point.start, zone) if is_labelled else "",
+        whisker=whisker,
+        drift_top=drift_top,
+        label=label,
     )
-
-
-def _without_number(kind: str) -> str:
-    return Kind.RUNNING if kind == Kind.RUNNING else Kind.UNASSESSED
 
 
 def _height_of(share: float, scale: float) -> float:
     return FLOOR - (FLOOR - TOP) * min(share / scale, 1.0)
 
 
-def _whisker(point: "WindowPoint", scale: float) -> Whisker | None:
-    if point.low is None or point.high is None or not _known(point.low + point.high):
-        return None
-    return Whisker(_height_of(point.low, scale), _height_of(point.high, scale), point.high > scale)
-
-
-def _drift_top(share: float | None) -> float | None:
-    if share is None or not isfinite(share):
-        return None
-    return DRIFT_FLOOR - max(1.0, (DRIFT_FLOOR - DRIFT_TOP) * min(share, 1.0))
-
-
 def _title(point: "WindowPoint", verdict: str, zone: str) -> str:
     parts = [f"{window_label(point.start, point.end, zone)}: {verdict}"]
     if point.unknown_rate is not None:
         limits = None if point.low is None or point.high is None else (point.low, point.high)
-        parts.append(f"unknown {rate(point.unknown_rate, limits)}")
+        parts.append(f"{Label.UNKNOWN_RATE.lower()} {rate(point.unknown_rate, limits)}")
     if point.drift_share is not None:
         parts.append(f"{percent(point.drift_share)} of columns moved")
     return "; ".join(parts)

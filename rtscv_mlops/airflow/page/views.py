@@ -1,15 +1,10 @@
-"""From summaries to what the templates show; all text of others is made plain on the way.
+"""From summaries and facts to what the templates show; text from outside is made plain here."""
 
-Knows what a reader needs first; knows nothing of requests, and renders nothing.
-"""
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
-from pathlib import Path
+from math import isfinite
 from typing import TYPE_CHECKING
 
-from rtscv_mlops.airflow.page.decision import Decision
 from rtscv_mlops.airflow.page.timeline import (
     LONG,
     Badge,
@@ -21,20 +16,13 @@ from rtscv_mlops.airflow.page.timeline import (
 )
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import RtscvError
-from rtscv_mlops.facts import ClassComparison, Comparison, WindowFacts
+from rtscv_mlops.facts import WindowFacts
+from rtscv_mlops.labels import LEAST_CHANGE, ClassRow, Label, class_rows
 from rtscv_mlops.outcomes import Kind, ReviewStatus, Verdict
-from rtscv_mlops.text import (
-    counted,
-    estimate,
-    interval,
-    number,
-    percent,
-    plain,
-    probability,
-    safe_link,
-)
+from rtscv_mlops.text import counted, estimate, interval, percent, plain, probability, safe_link
 
 if TYPE_CHECKING:
+    from rtscv_mlops.airflow.page.data import OpenQuestion
     from rtscv_mlops.operations.overview import MonitorSummary, WindowPage
     from rtscv_mlops.tracking.promotion import History
 
@@ -43,10 +31,22 @@ FIRST_CLASSES = 10
 URGENCY = tuple(Kind)
 PROBLEM_RANK, QUIET_RANK = 1, 2
 
+NO_CHALLENGER = "There is nothing to decide: this window has no challenger."
+NOT_OFFERED = "The window is still being processed, so version {} is not offered yet."
+CHANGED = (
+    "What Airflow asks now is not about this version as it is shown here: the question has "
+    "changed. Reload the page."
+)
+NOT_ASKED = (
+    "Airflow does not ask about this version: its run has not reached the review yet, or has "
+    "ended. A reviewer can still answer with the command below."
+)
+READ_ONLY = "You can see this, but not decide. Ask a user who may answer for this DAG."
+
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One monitor on the first page; `problem` says why it cannot be shown."""
+    """One monitor on the first page; `problem` is why it cannot be shown."""
 
     name: str
     dag_id: str
@@ -61,8 +61,14 @@ class Card:
     findings: tuple[str, ...] = ()
 
     @property
+    def badge(self) -> Badge:
+        if self.problem:
+            return Badge(Kind.UNASSESSED, "Cannot be shown")
+        return self.last or Badge(Kind.RUNNING, "No window judged yet")
+
+    @property
     def rank(self) -> tuple[int, int, str]:
-        """What to sort by: what waits for a person, what is broken, then the most urgent."""
+        """The order of cards: what waits for a reviewer, what is broken, then by urgency."""
         if self.pending_run:
             return 0, 0, self.name
         if self.problem:
@@ -70,39 +76,123 @@ class Card:
         return QUIET_RANK, URGENCY.index(self.last.kind) if self.last else len(URGENCY), self.name
 
 
-def problem_card(path: Path, dag_id: str, error: RtscvError) -> Card:
+def problem_card(name: str, dag_id: str, error: RtscvError, model: str = "") -> Card:
     """Return the card of a monitor that cannot be shown."""
-    return Card(path.stem, dag_id, problem=_sentences(error))
+    problem = "\n".join(plain(line, LONG) for line in str(error).splitlines()[:20])
+    return Card(name, dag_id, problem=problem, model=model)
 
 
 def monitor_card(
-    monitor: Monitor, dag_id: str, found: "MonitorSummary | RtscvError", zone: str
+    monitor: Monitor, dag_id: str, summary: "MonitorSummary | RtscvError", zone: str
 ) -> Card:
     """Return the card of a monitor."""
-    if isinstance(found, RtscvError):
-        return Card(monitor.name, dag_id, problem=_sentences(found), model=monitor.model.name)
-    last, waits = found.last, found.pending
+    if isinstance(summary, RtscvError):
+        return problem_card(monitor.name, dag_id, summary, monitor.model.name)
+    last, waits, champion = summary.last, summary.pending, summary.champion_version
     return Card(
-        name=found.name,
+        name=summary.name,
         dag_id=dag_id,
-        model=found.model,
-        champion=f"version {found.champion_version}" if found.champion_version else "not set",
+        model=summary.model,
+        champion=f"version {champion}" if champion else "not set",
         last=badge(last.verdict) if last else None,
         last_window=window_label(last.start, last.end, zone) if last else "",
-        timeline=draw(found.windows, zone) if found.windows else None,
+        timeline=draw(summary.windows, zone) if summary.windows else None,
         pending_run=waits.run_id if waits else "",
         pending_version=waits.version if waits else "",
-        findings=tuple(plain(problem, LONG) for problem in found.problems),
+        findings=tuple(plain(problem, LONG) for problem in summary.problems),
     )
 
 
-def _sentences(error: RtscvError) -> str:
-    return "\n".join(plain(line, LONG) for line in str(error).splitlines()[:20])
+def legend() -> list[tuple[Kind, str]]:
+    """Return the kinds of a timeline's marks with their labels."""
+    kinds: dict[Kind, str] = {}
+    for verdict in Verdict:
+        kinds.setdefault(verdict.traits.kind, verdict.traits.label)
+    return sorted(kinds.items(), key=lambda item: URGENCY.index(item[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What an answer must carry, so that it counts for exactly what was shown."""
+
+    dag_run_id: str
+    question: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where a review stands for one user: a form, or the sentence why there is none."""
+
+    state: str
+    sentence: str
+    reason: str = ""
+    form: Form | None = None
+    command: bool = False
+    is_settling: bool = False
+    """An answer was given and is being recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What the user may do; `named_in` are the questions whose reviewers include the user."""
+
+    may_review: bool
+    named_in: frozenset[str]
+
+
+def decide(
+    page: "WindowPage", questions: "Sequence[OpenQuestion]", rights: Rights, zone: str
+) -> Decision:
+    """Return what a user may do about a window's challenger."""
+    version, answer = page.version, page.answer
+    if version is None:
+        return Decision("none", NO_CHALLENGER)
+    if not version.review:
+        return Decision("not offered", NOT_OFFERED.format(version.version))
+    status = ReviewStatus(version.review)
+    if status.is_final:
+        when = moment_label(version.decided_at, zone)
+        summary = status.traits.summary.format(who=plain(version.reviewer), at=when)
+        reason = ReviewStatus.explain(status, plain(version.reason, LONG))
+        return Decision(status, f"Version {version.version} {summary}", reason)
+    if answer is not None:
+        if not ReviewStatus(answer.status).is_answer:
+            sentence = "This can no longer be decided."
+            return Decision(answer.status, sentence, plain(answer.reason, LONG))
+        sentence = (
+            f"{plain(answer.who)} answered in the MLflow registry: {answer.status}. "
+            "It counts when Airflow has seen and recorded it."
+        )
+        return Decision(answer.status, sentence, plain(answer.reason, LONG), is_settling=True)
+    return _asked(page.question, questions, rights, zone)
+
+
+def _asked(
+    question: str, questions: "Sequence[OpenQuestion]", rights: Rights, zone: str
+) -> Decision:
+    """Return what a user may do about a version that waits for an answer."""
+    pending = ReviewStatus.PENDING
+    asked = next((one for one in questions if one.question == question), None)
+    if asked is None:
+        return Decision(pending, CHANGED if questions else NOT_ASKED, command=not questions)
+    if asked.chosen:
+        when = moment_label(asked.at, zone)
+        sentence = (
+            f"Answered: {plain(asked.by)} chose {plain(asked.chosen)} on {when}. "
+            "Airflow is recording it."
+        )
+        return Decision(pending, sentence, is_settling=True)
+    if not rights.may_review:
+        return Decision(pending, READ_ONLY)
+    if asked.question not in rights.named_in:
+        names = ", ".join(plain(name, 40) for name in asked.reviewers[:10])
+        return Decision(pending, f"Only the named reviewers may decide on this: {names}.")
+    return Decision(pending, "", form=Form(asked.dag_run_id, asked.question))
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A number that a decision hangs on."""
+    """A number that a decision depends on."""
 
     name: str
     value: str
@@ -111,23 +201,8 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassRow:
-    """A known class under both models; the bars are in percent of their width."""
-
-    label: str
-    rows: str
-    champion: str
-    challenger: str
-    change: str
-    unknown: str
-    champion_bar: float
-    challenger_bar: float
-    is_worse: bool
-
-
-@dataclass(frozen=True, slots=True)
 class RecordRow:
-    """A decision or a move of the champion."""
+    """One entry of the record of decisions."""
 
     what: str
     version: str
@@ -139,7 +214,7 @@ class RecordRow:
 
 @dataclass(frozen=True, slots=True)
 class WindowView:
-    """One window as its page shows it."""
+    """All that the page of one window shows."""
 
     monitor: str
     model: str
@@ -150,8 +225,8 @@ class WindowView:
     headline: str
     facts: WindowFacts | None
     tiles: tuple[Tile, ...]
-    classes: tuple[ClassRow, ...]
-    more_classes: tuple[ClassRow, ...]
+    classes: list[ClassRow]
+    more_classes: list[ClassRow]
     version: str
     champion: str
     decision: Decision
@@ -161,6 +236,10 @@ class WindowView:
     has_report: bool
     newer_run: str
 
+    @property
+    def is_unassessed(self) -> bool:
+        return self.badge.kind is Kind.UNASSESSED
+
 
 def window_view(
     monitor: Monitor, dag_id: str, page: "WindowPage", decision: Decision
@@ -168,7 +247,10 @@ def window_view(
     """Return one window as its page shows it."""
     zone, run, facts = monitor.airflow.timezone, page.run, page.facts
     version = page.version.version if page.version else ""
-    classes = _classes(facts.comparison) if facts and facts.comparison else ()
+    classes = class_rows(facts.comparison) if facts and facts.comparison else []
+    links = [
+        (plain(name, 40), safe_link(address)) for name, address in page.links.labelled().items()
+    ]
     return WindowView(
         monitor=monitor.name,
         model=monitor.model.name,
@@ -184,82 +266,39 @@ def window_view(
         version=version,
         champion=run.champion_version,
         decision=decision,
-        records=_records(page.history, version, zone),
+        records=record_rows(page.history, version, zone),
         problems=tuple(plain(problem, LONG) for problem in page.history.problems),
-        links=_links(page.links.labelled()),
+        links=tuple((name, address) for name, address in links if address),
         has_report=page.has_report,
         newer_run=page.newer_run,
     )
 
 
-def _tiles(facts: WindowFacts) -> Iterable[Tile]:
+def _tiles(facts: WindowFacts) -> Iterator[Tile]:
     limits = facts.unknown_rate_interval
     kind = Kind.UNKNOWNS if facts.detected else Kind.QUIET
     likely = f"likely {interval(limits)}" if limits else ""
-    yield Tile("Unknown share", estimate(facts.unknown_rate), likely, kind)
-    looked_at = f"of {counted(facts.sampled, 'row')} looked at"
-    yield Tile("Rows extracted", f"{facts.unknowns:,}", looked_at)
-    yield Tile("By chance alone", probability(facts.p_value), "if nothing were new")
+    yield Tile(Label.UNKNOWN_RATE, estimate(facts.unknown_rate), likely, kind)
+    yield Tile(Label.UNKNOWNS, f"{facts.unknowns:,}", f"of {counted(facts.sampled, 'row')} sampled")
+    yield Tile(Label.P_VALUE, probability(facts.p_value))
     if facts.drift is not None:
         comparable = sum(not column.problem for column in facts.drift.columns)
         compared = f"of {counted(comparable, 'column')} compared"
         moved = Kind.DRIFT if Verdict.of(facts.verdict).claims_drift else ""
-        yield Tile("Columns moved", str(facts.drift.drifted), compared, moved)
+        yield Tile(Label.DRIFT, str(facts.drift.drifted), compared, moved)
     if facts.comparison is not None:
-        change = facts.comparison.challenger_accuracy - facts.comparison.champion_accuracy
-        yield Tile(
-            "Known rows right", percent(facts.comparison.challenger_accuracy), _points(change)
-        )
+        accuracy = facts.comparison.challenger_accuracy
+        change, note = accuracy - facts.comparison.champion_accuracy, ""
+        if abs(change) < LEAST_CHANGE:
+            note = "same as the champion"
+        elif isfinite(change):
+            note = f"{abs(100 * change):.1f} points {'better' if change > 0 else 'worse'}"
+        yield Tile(Label.ACCURACY, percent(accuracy), note)
     if facts.known_false_rate is not None:
-        yield Tile("False alarms", percent(facts.known_false_rate), "of known rows called unknown")
+        yield Tile(Label.FALSE_RATE, percent(facts.known_false_rate), "false alarms")
 
 
-def _points(change: float) -> str:
-    if not isfinite(change):
-        return ""
-    if abs(change) < 0.0005:
-        return "as many as the champion"
-    return f"{abs(100 * change):.1f} points {'better' if change > 0 else 'worse'}"
-
-
-def _classes(comparison: Comparison) -> tuple[ClassRow, ...]:
-    """Return the classes, the one that loses most first."""
-    ordered = sorted(comparison.classes, key=_loss, reverse=True)
-    return tuple(_class_row(known) for known in ordered)
-
-
-def _loss(known: ClassComparison) -> tuple[float, float]:
-    """Return what to sort by; a class without held-out rows has lost nothing that is known."""
-    loss = known.loss if isfinite(known.loss) else -inf
-    return loss, -known.challenger if isfinite(known.challenger) else -inf
-
-
-def _class_row(known: ClassComparison) -> ClassRow:
-    change = -known.loss
-    return ClassRow(
-        label=plain(known.label, 60) or "(no text)",
-        rows=f"{known.rows:,}",
-        champion=percent(known.champion),
-        challenger=percent(known.challenger),
-        change=_change(change),
-        unknown=percent(known.unknown),
-        champion_bar=_bar(known.champion),
-        challenger_bar=_bar(known.challenger),
-        is_worse=isfinite(change) and change < -0.0005,
-    )
-
-
-def _change(change: float) -> str:
-    if not isfinite(change):
-        return "not known"
-    return "same" if abs(change) < 0.0005 else f"{100 * change:+.1f} points"
-
-
-def _bar(share: float) -> float:
-    return round(100 * min(max(share, 0.0), 1.0), 1) if isfinite(share) else 0.0
-
-
-def _records(history: "History", version: str, zone: str) -> tuple[RecordRow, ...]:
+def record_rows(history: "History", version: str, zone: str) -> tuple[RecordRow, ...]:
     """Return what was decided about the model, the latest first."""
     from rtscv_mlops.tracking.runs import moment
 
@@ -274,20 +313,3 @@ def _records(history: "History", version: str, zone: str) -> tuple[RecordRow, ..
         )
         for record in list(reversed(history.records))[:MOST_RECORDS]
     )
-
-
-def _links(links: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    safe = ((plain(name, 40), safe_link(address)) for name, address in links.items())
-    return tuple((name, address) for name, address in safe if address)
-
-
-def exemplar_columns(exemplars: Sequence[dict[str, object]]) -> list[str]:
-    """Return the columns of a table of typical rows, in the order of the rows."""
-    return list(dict.fromkeys(name for row in exemplars for name in row))
-
-
-def cell(value: object) -> str:
-    """Write one value of a typical row."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return "" if value is None else plain(str(value), 60)
-    return number(float(value)) if isinstance(value, float) else str(value)
