@@ -112,7 +112,7 @@ class Sections:
     def findings(self) -> Widgets:
         """Return what the window was compared with, and all findings."""
         facts = self.facts
-        sentences = list(facts.findings)
+        sentences: list[str] = list(facts.findings)
         if facts.null:
             sentences.insert(0, f"{Label.COMPARED_WITH}: {facts.null}.".replace("..", "."))
         if facts.copies:
