@@ -317,7 +317,7 @@ def test_changed_files_are_not_tried(client, run_id):
     place = client.get_logged_model(saved.model_id).artifact_location
     (Path(place) / "requirements.txt").write_text("another==1")
 
-    with pytest.raises(ModelError, match="Somebody changed them") as caught:
+    with pytest.raises(ModelError, match="They were changed") as caught:
         verify_version(client, saved.uri, digest=saved.digest)
 
     assert caught.value.code == "digest_mismatch"
@@ -344,6 +344,23 @@ def test_the_process_gets_no_secrets(client, run_id, monkeypatch):
 
     assert "PATH" in names
     assert not {"AWS_SECRET_ACCESS_KEY", "MLFLOW_TRACKING_PASSWORD"} & set(names)
+
+
+def test_the_process_is_that_of_a_user_without_this_package(client, run_id):
+    """A model is tried without our package, and none of our files hides a module of the model."""
+    ours = ["load", "signature", "training", "trial"]
+
+    def find():
+        from importlib.util import find_spec
+        from sys import modules
+
+        return [name for name in ours if find_spec(name)] + [
+            name for name in modules if name.startswith("rtscv_mlops")
+        ]
+
+    saved = store_odd(client, run_id, find)
+
+    assert verify_version(client, saved.uri) == []
 
 
 def test_a_model_that_fails_afresh_is_unusable(client, run_id):

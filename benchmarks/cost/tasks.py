@@ -192,7 +192,11 @@ def imports_of_run() -> Job:
 
         trust._skops()
         own = cpu()
-        program = save.TRIAL.partition("folder, rows")[0] + "import mlflow.sklearn, sklearn.svm"
+        program = (
+            f"import runpy; trial = runpy.run_path({str(save.TRIAL)!r})\n"
+            f"trial['prepare'](**{save.TRIAL_CONSTANTS})\n"
+            "import mlflow.sklearn, sklearn.svm"
+        )
         subprocess.run([sys.executable, "-c", program], check=True)
         return {"trial": round(cpu() - own, 3)}
 

@@ -19,7 +19,7 @@ from mlflow.tracking import MlflowClient
 from rtscv_mlops.config.monitor import ModelSettings
 from rtscv_mlops.config.values import RESERVED_ALIASES
 from rtscv_mlops.errors import Code, ModelError, NotAssessed
-from rtscv_mlops.models.signature import as_tensor, check_same, model_columns, noted
+from rtscv_mlops.models.signature import as_tensor, check_same, metadata_of, model_columns
 from rtscv_mlops.models.trust import PICKLE_RISK, check_loadable, fetched, list_files, load_skops
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import asking, is_absent, public_address
@@ -109,7 +109,7 @@ def load_champion(
         flavor=flavor,
         signature=stored.signature,
         digest=digest,
-        categories=tuple(noted(stored).get("categories", ())),
+        categories=tuple(metadata_of(stored).get("categories", ())),
         trusted_types=settings.trusted_types,
         allow_pickle=settings.allow_pickle,
         findings=tuple(_findings(stored, flavor, model)),

@@ -1,7 +1,4 @@
-"""The champion's recipe: an unfitted classifier that learns one class more.
-
-Knows how to copy an estimator; knows nothing of unknowns.
-"""
+"""The champion's recipe: an unfitted classifier that learns one class more."""
 
 from typing import Any
 

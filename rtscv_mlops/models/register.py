@@ -1,7 +1,4 @@
-"""`log_champion`: a model, its training data and its signature, in the form that a monitor needs.
-
-Knows what a monitor will ask of a champion; knows nothing of monitors.
-"""
+"""`log_champion`: a model, its training data and signature, in the form that a monitor needs."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -26,7 +23,7 @@ from rtscv_mlops.models.load import check_classifier
 from rtscv_mlops.models.save import SavedModel, signature_of, store_model
 from rtscv_mlops.models.signature import METADATA
 from rtscv_mlops.models.trust import file_digest
-from rtscv_mlops.tracking.client import Check, asking, is_absent, unchecked
+from rtscv_mlops.tracking.client import Check, asking, get_or_none, unchecked
 from rtscv_mlops.tracking.ledger import create_once
 from rtscv_mlops.tracking.window_run import DIGEST_LIMIT
 
@@ -70,20 +67,75 @@ def log_champion(
     """Log a fitted classifier with the data it was fitted on, register it, and return its version.
 
     The data is kept as a Parquet file on the model's run, so that a later refit starts from the
-    same rows; `holdout` are rows and labels that the model was not fitted on. Columns of an array
-    are called f0, f1, and so on. The alias is set only if no other version has it, or with
-    `replace`; None sets none.
+    same rows.
+
+    Parameters
+    ----------
+    model : fitted classifier
+        A scikit-learn compatible estimator or pipeline.
+    X : DataFrame or array-like
+        The rows that the model was fitted on. Columns of an array are called f0, f1, and so on.
+    y : array-like
+        One label for each row.
+    name : str
+        The registered model in MLflow; it is created if there is none.
+    alias : str or None, default "champion"
+        The alias of the version that serves. It is set only if no version has it, or with
+        `replace`; None sets none.
+    replace : bool, default False
+        Move the alias from the version that has it.
+    holdout : tuple of (X, y), optional
+        Rows and labels that the model was not fitted on.
+    tracking_uri : str, optional
+        MLflow's address; by default the one that MLflow is configured with.
+    experiment : str, optional
+        The experiment of the model's run; by default it is called like the model.
+    trusted_types : collection of str
+        Types that skops may load, beyond those that it trusts itself.
+    allow_pickle : bool, default False
+        Store a model that skops cannot store as a pickle, which runs code when it is loaded.
+    params, metrics, tags : mapping, optional
+        Logged on the model's run.
+
+    Returns
+    -------
+    str
+        The registered version.
+
+    Raises
+    ------
+    ModelError
+        If another version has the alias, or the model is not a classifier that can be stored.
+    TrainingDataError
+        If rows and labels do not fit together.
+
+    Examples
+    --------
+    >>> model = LogisticRegression().fit(X, y)  # doctest: +SKIP
+    >>> rtscv_mlops.log_champion(model, X, y, name="fraud")  # doctest: +SKIP
+    '1'
     """
     check_classifier(model, f"The model for {name!r}")
     data = _label_rows(X, y)
     held_out = _label_rows(*holdout) if holdout is not None else None
     client = _connect(tracking_uri or mlflow.get_tracking_uri())
-    _check_alias(client, name, alias, replace)
+    with asking(f"look for the model {name!r}"):
+        registered = get_or_none(client.get_registered_model, name)
+    if registered is not None and alias in registered.aliases and not replace:
+        raise ModelError(
+            f"Version {registered.aliases[alias]} of {name!r} has the alias {alias!r} already, and "
+            "may be in production. Nothing was logged. Pass replace=True to move the alias, or "
+            "alias=None to leave it.",
+            code=Code.ALIAS_TAKEN,
+        )
     with asking(f"log the model {name!r}"):
         run_id = _start_run(client, name, experiment, tags)
         try:
             saved = _fill_run(client, run_id, model, data, held_out, trusted_types, allow_pickle)
-            _log_numbers(client, run_id, params or {}, metrics or {})
+            for key, value in (params or {}).items():
+                client.log_param(run_id, key, value)
+            for key, number in (metrics or {}).items():
+                client.log_metric(run_id, key, number)
         except BaseException:
             client.set_terminated(run_id, "FAILED")
             raise
@@ -96,23 +148,6 @@ def _connect(uri: str) -> MlflowClient:
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(uri)
     return MlflowClient(uri, uri)
-
-
-def _check_alias(client: MlflowClient, name: str, alias: str | None, replace: bool) -> None:
-    try:
-        aliases = client.get_registered_model(name).aliases
-    except MlflowException as error:
-        if is_absent(error):
-            return
-        with asking(f"look for the model {name!r}"):
-            raise
-    if alias in aliases and not replace:
-        raise ModelError(
-            f"Version {aliases[alias]} of {name!r} has the alias {alias!r} already, and may be in "
-            "production. Nothing was logged. Pass replace=True to move the alias, or alias=None to "
-            "leave it.",
-            code=Code.ALIAS_TAKEN,
-        )
 
 
 def _start_run(
@@ -148,15 +183,6 @@ def _fill_run(
         allow_pickle=allow_pickle,
         metadata={METADATA: {"columns": data.columns, "categories": data.categories}},
     )
-
-
-def _log_numbers(
-    client: MlflowClient, run_id: str, params: Mapping[str, Any], metrics: Mapping[str, float]
-) -> None:
-    for key, value in params.items():
-        client.log_param(run_id, key, value)
-    for key, number in metrics.items():
-        client.log_metric(run_id, key, number)
 
 
 def _register(
@@ -227,7 +253,7 @@ def log_fitted_on(
 def _log_data(
     client: MlflowClient, run_id: str, data: _Labelled, context: str, check: Check = unchecked
 ) -> None:
-    """Keep a table as a file that is named by what it holds, and note it as the run's input."""
+    """Keep a table as a file that is named by its digest, and log it as an input of the run."""
     with TemporaryDirectory(prefix="rtscv-") as folder:
         written = Path(folder) / "data.parquet"
         data.table.to_parquet(written, index=False)
@@ -245,7 +271,7 @@ def _log_data(
         schema=described["schema"],
         profile=described["profile"],
     )
-    noted = {MLFLOW_DATASET_CONTEXT: context, training.SHA256: digest, training.LABEL: data.label}
-    tags = [InputTag(key, value) for key, value in noted.items()]
+    named = {MLFLOW_DATASET_CONTEXT: context, training.SHA256: digest, training.LABEL: data.label}
+    tags = [InputTag(key, value) for key, value in named.items()]
     check()
     client.log_inputs(run_id, [DatasetInput(dataset, tags)])

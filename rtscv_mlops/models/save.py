@@ -1,7 +1,4 @@
-"""Models that are stored: serialized by an explicit choice, sealed by a manifest, tried afresh.
-
-Knows how MLflow stores a model; knows nothing of versions, aliases or review.
-"""
+"""Storing models: serialized by explicit choice, sealed by a manifest, tried in a new process."""
 
 import json
 import os
@@ -141,16 +138,16 @@ def store_model(
 ) -> SavedModel:
     """Write a model, upload it to the run, and seal it: the manifest comes last.
 
-    `check` is asked before each write to the run, and raises where that must not be.
+    `check` is called before each write to the run, and raises if that is not allowed.
     """
     serialization, types = choose_serialization(estimator, trusted_types, allow_pickle)
     with asking(f"store a model on run {run_id}"), TemporaryDirectory(prefix="rtscv-") as folder:
         experiment = client.get_run(run_id).info.experiment_id
         logged = _create(client, experiment, run_id)
-        place = Path(folder) / MODEL_NAME
+        path = Path(folder) / MODEL_NAME
         mlflow.sklearn.save_model(
             estimator,
-            place,
+            path,
             mlflow_model=Model(artifact_path=MODEL_NAME, run_id=run_id, model_id=logged.model_id),
             serialization_format=serialization,
             skops_trusted_types=types,
@@ -159,11 +156,11 @@ def store_model(
             pip_requirements=requirements(estimator, serialization),
             metadata=metadata,
         )
-        client.log_model_artifacts(logged.model_id, str(place))
+        client.log_model_artifacts(logged.model_id, str(path))
         check()
         _link(client, run_id, logged.model_id)
         client.finalize_logged_model(logged.model_id, "READY")
-        saved = SavedModel(logged.model_id, list_files(place))
+        saved = SavedModel(logged.model_id, list_files(path))
         client.set_logged_model_tags(saved.model_id, {tags.MODEL_SHA256: saved.digest})
         check()
         client.log_text(run_id, saved.manifest.to_json(), MANIFEST_FILE)
@@ -171,7 +168,7 @@ def store_model(
 
 
 def _create(client: MlflowClient, experiment: str, run_id: str) -> LoggedModel:
-    """Make a place for a model; where the answer is lost, the place that was made is taken."""
+    """Create an empty logged model; one whose answer was lost is found by its tag and taken."""
     named = {SAVED_BY: uuid.uuid4().hex}
     ours = f"tags.`{SAVED_BY}` = '{named[SAVED_BY]}'"
     return create_once(
@@ -181,12 +178,12 @@ def _create(client: MlflowClient, experiment: str, run_id: str) -> LoggedModel:
 
 
 def _link(client: MlflowClient, run_id: str, model_id: str) -> None:
-    """Say that a run made a model; MLflow refuses to hear it again after an answer was lost."""
+    """Link a model to its run; MLflow refuses a second link, as after a lost answer."""
     try:
         client.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])
     except MlflowException:
-        told = client.get_run(run_id).outputs
-        if told is None or model_id not in [output.model_id for output in told.model_outputs]:
+        outputs = client.get_run(run_id).outputs
+        if outputs is None or model_id not in [each.model_id for each in outputs.model_outputs]:
             raise
 
 
@@ -216,30 +213,8 @@ def _homes() -> Mapping[str, list[str]]:
 
 # -- a fresh process
 
-
-TRIAL = f"""
-import gc, json, sys
-gc.set_threshold{GC_THRESHOLDS}
-adapters = {ADAPTERS}
-sys.modules.update(dict.fromkeys(adapters))  # skops would load them all
-try:
-    import skops.io
-except ImportError:
-    pass
-for name in adapters:
-    del sys.modules[name]
-import mlflow.pyfunc, numpy as np, pandas as pd
-folder, rows = sys.argv[1:]
-model = mlflow.pyfunc.load_model(folder)
-if rows.endswith(".npy"):
-    rows = np.load(rows, allow_pickle=False)
-elif rows:
-    rows = pd.read_parquet(rows)
-else:
-    rows = model.input_example
-answers = np.asarray(model.predict(rows)).ravel().tolist()
-print("\\n" + json.dumps(answers))
-"""
+TRIAL = Path(__file__).with_name("trial.py")
+TRIAL_CONSTANTS = json.dumps({"thresholds": GC_THRESHOLDS, "adapters": ADAPTERS})
 
 
 def verify_version(
@@ -261,7 +236,7 @@ def verify_version(
         if digest is not None and found != digest:
             raise ModelError(
                 f"The files of {uri} have the digest {found[:12]}, not {digest[:12]} as when they "
-                "were sealed. Somebody changed them; do not use this model.",
+                "were sealed. They were changed; do not use this model.",
                 code=Code.DIGEST_MISMATCH,
             )
         rows = _write_rows(example, Path(place))
@@ -286,7 +261,7 @@ def _try_model(uri: str, arguments: list[str], place: str, timeout: float) -> li
     unusable = f"{uri} was stored, but a fresh process could not use it"
     try:
         done = subprocess.run(
-            [sys.executable, "-c", TRIAL, *arguments],
+            [sys.executable, str(TRIAL), *arguments, TRIAL_CONSTANTS],
             env=environment,
             cwd=place,
             capture_output=True,

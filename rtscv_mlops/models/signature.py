@@ -1,7 +1,4 @@
-"""The columns that a model takes, as its signature, its settings and its training data name them.
-
-Knows MLflow's schemas; knows nothing of registries or files.
-"""
+"""The columns of a model, as its signature, its settings and its training data name them."""
 
 from collections.abc import Sequence
 from math import prod
@@ -17,7 +14,7 @@ from rtscv_mlops.errors import Code, ModelError
 from rtscv_mlops.window import Column
 
 METADATA = "rtscv"
-"""Under this key of a model's metadata, `log_champion` notes what a signature cannot say."""
+"""Under this key of a model's metadata, `log_champion` records what a signature cannot say."""
 
 KINDS = {
     DataType.integer: "integer",
@@ -35,10 +32,10 @@ def model_columns(stored: Model, settings: ModelSettings, model: str) -> tuple[C
     inputs = stored.signature.inputs if stored.signature else None
     if inputs and inputs.has_input_names() and not inputs.is_tensor_spec():
         return _agreed(_named(inputs, model), settings.columns, model)
-    names = settings.columns or noted(stored).get("columns")
+    names = settings.columns or metadata_of(stored).get("columns")
     if not names:
         raise ModelError(
-            f"{model} has no signature with column names, so nobody knows which columns it takes. "
+            f"{model} has no signature with column names, so its columns are unknown. "
             "List them in model.columns in the model's order, or log the model again by "
             "rtscv_mlops.log_champion.",
             code=Code.NO_SIGNATURE,
@@ -48,8 +45,8 @@ def model_columns(stored: Model, settings: ModelSettings, model: str) -> tuple[C
     return _by_position(names, inputs, model)
 
 
-def noted(stored: Model) -> dict[str, Any]:
-    """Return what `log_champion` noted of a model: its columns, and which are categories."""
+def metadata_of(stored: Model) -> dict[str, Any]:
+    """Return what `log_champion` recorded of a model: its columns, and which are categories."""
     notes = (stored.metadata or {}).get(METADATA)
     return notes if isinstance(notes, dict) else {}
 
@@ -85,13 +82,13 @@ def _agreed(
 
 
 def check_same(expected: Sequence[str], given: Sequence[str], sentence: str) -> None:
-    """Refuse two lists that name different columns; `{}` in the sentence is what differs."""
+    """Raise if two lists name different columns; `{}` in the sentence is what differs."""
     if difference := describe_difference(expected, given):
         raise ModelError(sentence.format(difference), code=Code.COLUMNS_DIFFER)
 
 
 def describe_difference(expected: Sequence[str], given: Sequence[str]) -> str:
-    """Say which names are missing and which are extra; empty if none."""
+    """Return a phrase on which names are missing and which are extra; empty if none."""
     missing = [repr(name) for name in expected if name not in given]
     extra = [repr(name) for name in given if name not in expected]
     parts = [("missing", missing), ("extra", extra)]

@@ -1,4 +1,4 @@
-"""Columns and labels of training data: which is the label, and what a fit needs of both."""
+"""The training data of a champion: read from its run, split into columns and labels, checked."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,6 @@ from mlflow.data.dataset_source import DatasetSource
 from mlflow.data.filesystem_dataset_source import FileSystemDatasetSource
 from mlflow.data.pandas_dataset import from_pandas
 from mlflow.entities import Dataset, DatasetInput
-from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 from pyarrow.lib import ArrowException
@@ -29,7 +28,7 @@ from rtscv_mlops.models.load import Champion
 from rtscv_mlops.models.signature import describe_difference
 from rtscv_mlops.models.trust import file_digest
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.client import asking, is_absent
+from rtscv_mlops.tracking.client import asking, get_or_none
 from rtscv_mlops.tracking.window_run import DIGEST_LIMIT
 
 USUAL_LABELS = ("label", "target", "class", "y")
@@ -176,7 +175,7 @@ def _check_counts(counts: pd.Series, what: str) -> None:
 
 
 def _near_names(counts: pd.Series, what: str) -> list[str]:
-    """Say which labels differ by case, blanks or Unicode form only."""
+    """Return a sentence for labels that differ only by case, blanks or Unicode form."""
     names = sorted((label for label in counts.index if isinstance(label, str)), key=_folded)
     groups = [list(group) for _, group in groupby(names, key=_folded)]
     return [
@@ -238,21 +237,16 @@ def load_training_data(client: MlflowClient, champion: Champion) -> TrainingData
             f"dataset, context='training') on its run. {USE_REFERENCE}",
             code=Code.TRAINING_DATA_MISSING,
         )
-    table = _read_input(client, inputs[TRAINING], champion)
-    held_out = inputs.get(EVALUATION)
-    holdout = _read_input(client, held_out, champion) if held_out else None
-    return TrainingData(
-        features=table.features,
-        labels=table.labels,
-        digest=table.digest,
-        source=table.source,
-        holdout=(holdout.features, holdout.labels) if holdout else None,
-        findings=(*table.findings, *(holdout.findings if holdout else ())),
-    )
+    data = _read_input(client, inputs[TRAINING], champion)
+    if EVALUATION not in inputs:
+        return data
+    holdout = _read_input(client, inputs[EVALUATION], champion)
+    findings = (*data.findings, *holdout.findings)
+    return replace(data, holdout=(holdout.features, holdout.labels), findings=findings)
 
 
 def is_rectified(client: MlflowClient, champion: Champion) -> bool:
-    """Tell whether a champion was made from a window, by us."""
+    """Return whether a monitor made this champion from a window."""
     if champion.run_id is None:
         return False
     with asking(f"read the run of {champion}"):
@@ -273,16 +267,7 @@ def _tags(given: DatasetInput) -> dict[str, str]:
     return {tag.key: tag.value for tag in given.tags}
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    features: pd.DataFrame
-    labels: pd.Series
-    digest: str
-    source: str
-    findings: tuple[str, ...]
-
-
-def _read_input(client: MlflowClient, given: DatasetInput, champion: Champion) -> _Table:
+def _read_input(client: MlflowClient, given: DatasetInput, champion: Champion) -> TrainingData:
     named, dataset = _tags(given), given.dataset
     what = f"The dataset {dataset.name!r} of {champion}"
     with TemporaryDirectory(prefix="rtscv-data-") as folder:
@@ -294,7 +279,8 @@ def _read_input(client: MlflowClient, given: DatasetInput, champion: Champion) -
     findings = () if SHA256 in named else _compare(dataset, frame, digest, what)
     label = named.get(LABEL) or find_label(frame, champion, what)
     features, labels = split_labels(frame, label, champion, what)
-    return _Table(features, labels, digest, f"dataset {dataset.name!r} on its run", findings)
+    source = f"dataset {dataset.name!r} on its run"
+    return TrainingData(features, labels, digest, source, findings=findings)
 
 
 def _changed(what: str, how: str) -> TrainingDataError:
@@ -309,14 +295,14 @@ def _changed(what: str, how: str) -> TrainingDataError:
 
 
 def data_path(context: str, digest: str) -> str:
-    """Return where on its run `log_champion` keeps a table."""
+    """Return the path at which `log_champion` keeps a table on its run."""
     return f"{context}/{digest}.parquet"
 
 
 def _source(given: DatasetInput, champion: Champion) -> Dataset:
     """Return the dataset with the address of its rows.
 
-    MLflow notes one address for all equal datasets of an experiment, which may be that of an older
+    MLflow keeps one address for all equal datasets of an experiment, which may be that of an older
     champion's run. What `log_champion` logged is on the champion's own run as well.
     """
     named, dataset = _tags(given), given.dataset
@@ -327,7 +313,7 @@ def _source(given: DatasetInput, champion: Champion) -> Dataset:
 
 
 def _fetch(client: MlflowClient, dataset: Dataset, folder: Path, what: str) -> Path:
-    """Bring the dataset's one file here."""
+    """Download the dataset's one file."""
     try:
         path = Path(_download(client, mlflow.data.get_source(dataset), folder))
     except Exception as error:  # each kind of source fails in its own library's way
@@ -348,24 +334,20 @@ def _fetch(client: MlflowClient, dataset: Dataset, folder: Path, what: str) -> P
 
 
 def _is_there(client: MlflowClient, address: str) -> bool:
-    """Tell whether a file that could not be fetched is in MLflow: its failure does not say."""
+    """Return whether a file that could not be fetched is in MLflow: its failure does not say."""
     if not address.startswith("runs:/"):
         return False
     run_id, _, path = address.removeprefix("runs:/").partition("/")
     with asking(f"look for {address}"):
-        try:
-            files = client.list_artifacts(run_id, path.rpartition("/")[0] or None)
-        except MlflowException as error:
-            if not is_absent(error):
-                raise
-            return False
-    return path in {file.path for file in files}
+        folder = path.rpartition("/")[0] or None
+        files = get_or_none(client.list_artifacts, run_id, folder)
+    return path in {file.path for file in files or ()}
 
 
 def _download(client: MlflowClient, source: DatasetSource, folder: Path) -> Any:
     address = getattr(source, "uri", None)
     if isinstance(source, FileSystemDatasetSource) and address:
-        # Asked of this client's server, where the source itself would ask MLflow's global one.
+        # From this client's server: the source itself would ask MLflow's global one.
         return mlflow.artifacts.download_artifacts(
             artifact_uri=address, dst_path=str(folder), tracking_uri=client.tracking_uri
         )
@@ -406,37 +388,37 @@ def _read_table(path: Path, what: str) -> pd.DataFrame:
 
 
 def described(frame: pd.DataFrame) -> dict[str, str]:
-    """Return what MLflow notes of a table: its columns, its size, its digest."""
+    """Return what MLflow records of a table: its columns, its size, its digest."""
     with _unwarned():
-        noted: dict[str, str] = from_pandas(frame, source=".").to_dict()
-    return noted
+        description: dict[str, str] = from_pandas(frame, source=".").to_dict()
+    return description
 
 
 def _digest(frame: pd.DataFrame) -> str:
-    """Return MLflow's digest of a table, without the look at each value that a schema takes."""
+    """Return MLflow's digest of a table, without its schema, which would read each value."""
     with _unwarned():
         return str(from_pandas(frame, source=".").digest)
 
 
 @contextmanager
 def _unwarned() -> Iterator[None]:
-    """Leave out that MLflow finds whole numbers, and where a table is from, ambiguous."""
+    """Suppress MLflow's warnings about whole numbers and about a table's source."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield
 
 
 def _compare(dataset: Dataset, frame: pd.DataFrame, digest: str, what: str) -> tuple[str, ...]:
-    """Compare rows with what MLflow noted of them; say so where that proves nothing."""
-    noted = json.loads(dataset.profile or "{}").get("num_rows")
-    if noted is not None and noted != len(frame):
-        raise _changed(what, f"it has {len(frame)} rows, not {noted}")
-    again = _digest(frame)
-    if dataset.digest in {again, digest, digest[:DIGEST_LIMIT]}:
+    """Compare rows with what MLflow recorded; return a finding if that proves nothing."""
+    rows = json.loads(dataset.profile or "{}").get("num_rows")
+    if rows is not None and rows != len(frame):
+        raise _changed(what, f"it has {len(frame)} rows, not {rows}")
+    now = _digest(frame)
+    if dataset.digest in {now, digest, digest[:DIGEST_LIMIT]}:
         return ()
     same_schema = dataset.schema == described(frame)["schema"]
-    if same_schema and len(dataset.digest) == len(again):
-        raise _changed(what, f"MLflow's digest of it is {again}, not {dataset.digest}")
+    if same_schema and len(dataset.digest) == len(now):
+        raise _changed(what, f"MLflow's digest of it is {now}, not {dataset.digest}")
     return (
         f"{what} carries the digest {dataset.digest}, which cannot be computed from the file, so "
         "nobody knows whether the rows are still those of the fit.",
@@ -447,7 +429,7 @@ NAMED_CLASSES = 20
 
 
 def find_class(text: str, classes: Sequence[Any]) -> Any:
-    """Return the class that a word of the command line means, whatever type its label has."""
+    """Return the class that an argument of the command line means, whatever its label's type."""
     exact = [label for label in classes if str(label) == text]
     found = exact or [label for label in classes if _spelling(label) == _spelling(text)]
     if len(found) > 1:

@@ -1,0 +1,56 @@
+"""The program of a fresh process that tries a stored model, as a user of the model would.
+
+It imports nothing of this package, which users of the model need not install.
+Arguments: the model's folder, a file of rows or nothing for the model's own example, and JSON with
+the thresholds of the garbage collector and the modules that skops should not load.
+"""
+
+import gc
+import json
+import sys
+from typing import Any
+
+
+def prepare(thresholds: list[int], adapters: list[str]) -> None:
+    """Import what every model needs, without what only makes the import slow."""
+    gc.set_threshold(*thresholds)
+    sys.modules.update(dict.fromkeys(adapters))  # type: ignore[arg-type]  # None blocks an import
+    try:
+        import skops.io  # noqa: F401
+    except ImportError:
+        pass
+    for name in adapters:
+        del sys.modules[name]
+    import mlflow.pyfunc  # noqa: F401
+
+
+def predict(folder: str, file: str) -> list[Any]:
+    """Return what the model in a folder predicts for the rows of a file."""
+    import mlflow.pyfunc
+    import numpy as np
+    import pandas as pd
+
+    model = mlflow.pyfunc.load_model(folder)
+    rows: Any
+    if file.endswith(".npy"):
+        rows = np.load(file, allow_pickle=False)
+    elif file:
+        rows = pd.read_parquet(file)
+    else:
+        rows = model.input_example
+    predictions: list[Any] = np.asarray(model.predict(rows)).ravel().tolist()
+    return predictions
+
+
+def main() -> None:
+    """Print the predictions as JSON, on a line of its own after what libraries print."""
+    folder, file, constants = sys.argv[1:]
+    prepare(**json.loads(constants))
+    sys.stdout.write(f"\n{json.dumps(predict(folder, file))}\n")
+
+
+# A process that a model starts imports this file again, and must not try the model again.
+if __name__ == "__main__":
+    # Python put this file's folder here, whose modules could hide those of a model.
+    sys.path[0] = ""
+    main()
