@@ -1,4 +1,4 @@
-"""Every failure this package names; knows nothing of what causes them.
+"""Every failure that this package names.
 
 RtscvError
 ├── InputError (also a ValueError)

@@ -105,7 +105,7 @@ def _summarize(file: File, names: Sequence[str], column: str) -> Summary:
 
 @contextmanager
 def _decoding(file: File) -> Iterator[None]:
-    """Tell a damaged file from a store that does not answer."""
+    """Distinguish a damaged file from a store that does not answer."""
     try:
         yield
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
