@@ -125,9 +125,14 @@ class Code(StrEnum):
 
 
 class RtscvError(Exception):
-    """The root: catch this to catch everything we raise on purpose.
+    """The root: catch this to catch everything that this package raises on purpose.
 
-    `code` says why, for machines.
+    Parameters
+    ----------
+    message : str
+        What is wrong, where, and what to do.
+    code : Code, optional
+        The same in one word, for programs.
     """
 
     code = Code.ERROR

@@ -13,7 +13,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Interval:
-    """`[start, end)` in UTC."""
+    """The time of a window, `[start, end)` in UTC.
+
+    Parameters
+    ----------
+    start : datetime
+        First moment of the window; must have a time zone.
+    end : datetime
+        First moment after the window; must have a time zone.
+
+    Examples
+    --------
+    >>> from rtscv_mlops import Interval
+    >>> str(Interval.day("2026-01-05"))
+    '2026-01-05'
+    """
 
     start: datetime
     end: datetime

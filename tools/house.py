@@ -258,13 +258,15 @@ def public_names(package: ModuleType) -> list[str]:
 
 
 def documented_parameters(docstring: str) -> set[str]:
-    """Return the parameters that the Parameters section of a numpydoc docstring names."""
-    section = re.search(
-        r"^Parameters\n-{3,}\n(?P<lines>.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", docstring, re.M | re.S
+    """Return the parameters that a numpydoc docstring names; a result lists them as attributes."""
+    sections = re.finditer(
+        r"^(Parameters|Attributes)\n-{3,}\n(?P<lines>.*?)(?=^\S[^\n]*\n-{3,}$|\Z)",
+        docstring,
+        re.M | re.S,
     )
-    if section is None:
-        return set()
-    heads = re.findall(r"^\S[^:\n]*", section["lines"], re.M)
+    heads = [
+        head for section in sections for head in re.findall(r"^\S[^:\n]*", section["lines"], re.M)
+    ]
     return {name.strip(" *") for head in heads for name in head.split(",")}
 
 

@@ -66,7 +66,23 @@ REQUIREMENTS = {
 
 
 def load_monitor(path: Path) -> Monitor:
-    """Read a monitor. Relative paths and SQLite URLs in it start at the file's folder."""
+    """Read a monitor. Relative paths and SQLite URLs in it start at the file's folder.
+
+    Parameters
+    ----------
+    path : Path
+        The YAML file.
+
+    Returns
+    -------
+    Monitor
+        The settings, validated and frozen.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be used; the message lists every mistake with its line.
+    """
     document = _read(path)
     try:
         monitor = Monitor.model_validate(document.data)

@@ -420,7 +420,17 @@ class ReportSettings(Settings):
 
 
 class Monitor(Settings):
-    """A monitor of one registered model."""
+    """A monitor of one registered model.
+
+    Parameters
+    ----------
+    name : str
+        Name of the monitor; the name of its file by default.
+    model, source, reference, labels, baseline, rectify, canary
+        Sections of the file: what is watched, and how it is judged.
+    compute, drift, alert, review, report, airflow
+        Sections of the file: where the work is done, and what becomes of the result.
+    """
 
     name: str = Field(
         default="",

@@ -50,7 +50,8 @@ def monitor_schema() -> Schema:
     """Return the JSON schema with which an editor completes and checks a monitor file."""
     schema = Monitor.model_json_schema(schema_generator=_SchemaGenerator)
     dialect = {"$schema": GenerateJsonSchema.schema_dialect}
-    return {**dialect, **schema, "title": "Monitor of rtscv-mlops"}
+    summary = schema["description"].partition("\n")[0]  # the rest is for users of the class
+    return {**dialect, **schema, "title": "Monitor of rtscv-mlops", "description": summary}
 
 
 def schema_text() -> str:

