@@ -1,4 +1,4 @@
-"""The champion's recipe: an unfitted classifier that learns one class more."""
+"""The champion as an unfitted classifier that can learn one more class."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ GROW = (
 
 
 def as_estimator(champion: Champion, fit: str | None = None) -> Any:
-    """Return an unfitted classifier with the champion's settings, or one fitted by `fit`.
+    """Return an unfitted classifier with the champion's settings, or one that `fit` fits.
 
-    A skorch network must be able to grow: the rectified model has one class more than the
-    champion, and a module with a fixed number of outputs has no place for it. A callback does it:
+    The rectified model has one class more than the champion, so a skorch network must not have a
+    fixed number of outputs. A callback can set it:
 
         class GrowOutput(skorch.callbacks.Callback):
             def on_train_begin(self, net, X=None, y=None, **kwargs):
@@ -36,8 +36,8 @@ def as_estimator(champion: Champion, fit: str | None = None) -> Any:
         estimator = clone(champion.estimator)
     except (TypeError, RuntimeError) as error:
         raise ModelError(
-            f"{champion} is a {type(champion.estimator).__name__}, which cannot be cloned: it "
-            "needs an estimator with get_params, or a `fit` factory in model.fit.",
+            f"{champion} is a {type(champion.estimator).__name__}, which cannot be cloned. "
+            "Use an estimator with get_params, or name a `fit` factory in model.fit.",
             code=Code.CANNOT_CLONE,
         ) from error
     if is_network(last_step(estimator)):
@@ -46,39 +46,30 @@ def as_estimator(champion: Champion, fit: str | None = None) -> Any:
 
 
 def _check_growth(champion: Champion, network: Any) -> None:
-    """Refuse a network that cannot answer with one class more than it knows."""
+    """Raise if a network cannot learn one class more than it has."""
+    import pandas as pd
     import torch
     from sklearn.base import clone
 
-    rows, labels = _blank_rows(champion)
-    trial = clone(network).set_params(**_one_epoch(network))
+    # Two rows of zeros for each class of the network, and for one more.
+    labels = np.repeat(np.arange(len(champion.estimator.classes_) + 1), 2)
+    zeros = np.zeros((len(labels), len(champion.columns)), dtype=np.float32)
+    rows = champion.rows(pd.DataFrame(zeros, columns=champion.column_names))
+    step = f"{network.steps[-1][0]}__" if is_pipeline(network) else ""
+    one_epoch = {f"{step}max_epochs": 1, f"{step}train_split": None, f"{step}verbose": 0}
+    trial = clone(network).set_params(**one_epoch)
     with torch.random.fork_rng():
         try:
             outputs = np.asarray(trial.fit(rows, labels).predict_proba(rows)).shape[1]
         except (IndexError, RuntimeError, ValueError) as error:
             raise ModelError(
-                f"{champion} is a network that could not be fitted with one class more: {error}. "
+                f"{champion} is a network that could not be fitted with one more class: {error}. "
                 f"{GROW}",
                 code=Code.FIXED_OUTPUTS,
             ) from error
     if outputs < len(np.unique(labels)):
         raise ModelError(
-            f"{champion} is a network with {outputs} outputs, whatever the number of classes. "
-            f"{GROW}",
+            f"{champion} is a network that always has {outputs} outputs, however many classes "
+            f"there are. {GROW}",
             code=Code.FIXED_OUTPUTS,
         )
-
-
-def _one_epoch(network: Any) -> dict[str, Any]:
-    step = f"{network.steps[-1][0]}__" if is_pipeline(network) else ""
-    return {f"{step}max_epochs": 1, f"{step}train_split": None, f"{step}verbose": 0}
-
-
-def _blank_rows(champion: Champion) -> tuple[Any, Any]:
-    """Return two rows of zeros for each class that the network knows, and for one more."""
-    import pandas as pd
-
-    n_classes = len(champion.estimator.classes_) + 1
-    labels = np.repeat(np.arange(n_classes), 2)
-    zeros = np.zeros((len(labels), len(champion.columns)), dtype=np.float32)
-    return champion.rows(pd.DataFrame(zeros, columns=champion.column_names)), labels

@@ -1,8 +1,8 @@
-"""The program of a fresh process that tries a stored model, as a user of the model would.
+"""The program of a fresh process that uses a stored model as its users do.
 
-It imports nothing of this package, which users of the model need not install.
-Arguments: the model's folder, a file of rows or nothing for the model's own example, and JSON with
-the thresholds of the garbage collector and the modules that skops should not load.
+It does not import this package, which users of the model need not install.
+Arguments: the model's folder, a file of rows or "" for the model's own example, and JSON with the
+thresholds of the garbage collector and the modules that skops should not import.
 """
 
 import gc
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def prepare(thresholds: list[int], adapters: list[str]) -> None:
-    """Import what every model needs, without what only makes the import slow."""
+    """Import what every model needs, without modules that only make the import slow."""
     gc.set_threshold(*thresholds)
     sys.modules.update(dict.fromkeys(adapters))  # type: ignore[arg-type]  # None blocks an import
     try:
@@ -43,14 +43,14 @@ def predict(folder: str, file: str) -> list[Any]:
 
 
 def main() -> None:
-    """Print the predictions as JSON, on a line of its own after what libraries print."""
+    """Print the predictions as JSON on the last line, after any output of libraries."""
     folder, file, constants = sys.argv[1:]
     prepare(**json.loads(constants))
     sys.stdout.write(f"\n{json.dumps(predict(folder, file))}\n")
 
 
-# A process that a model starts imports this file again, and must not try the model again.
+# A child process that a model starts imports this file, and must not run the trial again.
 if __name__ == "__main__":
-    # Python put this file's folder here, whose modules could hide those of a model.
+    # This entry is this file's folder, whose modules could hide those of a model.
     sys.path[0] = ""
     main()

@@ -1,7 +1,4 @@
-"""The files of a model: fetched from MLflow, and named by what they hold.
-
-Knows where MLflow keeps a model's files; knows nothing of what is in them.
-"""
+"""The files of a model: how they are fetched, identified by a digest, and loaded safely."""
 
 import hashlib
 import json
@@ -24,8 +21,8 @@ from rtscv_mlops.config.monitor import ModelSettings
 from rtscv_mlops.errors import Code, ModelError, ServiceError
 from rtscv_mlops.tracking.client import asking, is_absent
 
-NOT_OF_THE_MODEL = {"registered_model_meta"}  # MLflow writes it into what it downloads.
-NOT_FOUND = "404 Client Error"  # How MLflow tells of a file that its server does not have.
+NOT_OF_THE_MODEL = {"registered_model_meta"}  # MLflow adds it to a download.
+NOT_FOUND = "404 Client Error"  # MLflow's message for a file that its server does not have.
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +74,18 @@ def model_digest(client: MlflowClient, uri: str) -> str:
 
 @contextmanager
 def fetched(client: MlflowClient, uri: str) -> Iterator[Path]:
-    """Give a model's files, at `models:/<model_id>` or `models:/<name>/<version>`, for a while."""
+    """Download a model's files to a folder that is deleted afterwards.
+
+    `uri` is `models:/<model_id>` or `models:/<name>/<version>`.
+    """
     with TemporaryDirectory(prefix="rtscv-model-") as folder:
-        missing = f"{uri} is registered, but its files are missing from the artifact store."
+        missing = ModelError(
+            f"{uri} is registered, but its files are missing from the artifact store. Restore "
+            "them, or log the model again and move the alias.",
+            code=Code.ARTIFACTS_MISSING,
+        )
         try:
-            place = mlflow.artifacts.download_artifacts(
+            path = mlflow.artifacts.download_artifacts(
                 artifact_uri=_location(client, uri),
                 dst_path=folder,
                 tracking_uri=client.tracking_uri,
@@ -90,34 +94,31 @@ def fetched(client: MlflowClient, uri: str) -> Iterator[Path]:
             if not _is_missing(error):
                 with asking(f"fetch the files of {uri}"):
                     raise
-            raise ModelError(f"{missing} {_AGAIN}", code=Code.ARTIFACTS_MISSING) from error
+            raise missing from error
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise ModelError(f"{missing} {_AGAIN}", code=Code.ARTIFACTS_MISSING) from error
+            raise missing from error
         except OSError as error:
             raise ServiceError(
-                f"The files of {uri} could not be kept in a temporary folder: "
+                f"The files of {uri} could not be written to a temporary folder: "
                 f"{error.strerror or type(error).__name__}. Check the disk of this machine, then "
                 "try again.",
                 code=Code.STORAGE,
             ) from error
-        if not (Path(place) / "MLmodel").is_file():
-            raise ModelError(f"{missing} {_AGAIN}", code=Code.ARTIFACTS_MISSING)
-        yield Path(place)
-
-
-_AGAIN = "Restore them, or log the model again and move the alias."
+        if not (Path(path) / "MLmodel").is_file():
+            raise missing
+        yield Path(path)
 
 
 def _is_missing(error: MlflowException | requests.RequestException) -> bool:
-    """Tell files that are not there from a store that failed."""
+    """Return whether the files do not exist; else the store failed."""
     if isinstance(error, MlflowException):
         return is_absent(error) or NOT_FOUND in error.message
-    answer = error.response
-    return answer is not None and answer.status_code == requests.codes.not_found
+    response = error.response
+    return response is not None and response.status_code == requests.codes.not_found
 
 
 def _location(client: MlflowClient, uri: str) -> str:
-    """Return where the files are; asked of this client, not of MLflow's global server."""
+    """Return where the files are. Ask this client, since MLflow would ask its global server."""
     *name, last = uri.removeprefix("models:/").split("/")
     with asking(f"find the files of {uri}"):
         if name:
@@ -131,7 +132,7 @@ DISTANCES = ("Chebyshev", "Euclidean", "Manhattan", "Minkowski")
 
 TRUSTED_TYPES = frozenset(
     {
-        # Holders of fitted numbers: restored by filling fields, nothing in them is called.
+        # Containers of fitted numbers: restored by setting fields; no code of theirs is called.
         "scipy.sparse._csr.csr_array",
         "scipy.sparse._csr.csr_matrix",
         "sklearn.calibration._CalibratedClassifier",
@@ -152,43 +153,51 @@ TRUSTED_TYPES = frozenset(
         "sklearn.metrics._scorer._PassthroughScorer",
         "sklearn.model_selection._split.KFold",
         "sklearn.model_selection._split.StratifiedKFold",
-        # Pure functions. A partial binds arguments to a function, which must be trusted itself.
+        # Pure functions. The function that a partial calls must be trusted itself.
         "functools.partial",
         "sklearn.feature_selection._univariate_selection.chi2",
         "sklearn.feature_selection._univariate_selection.f_classif",
         "sklearn.utils.validation.check_array",
-        # Boosters hold a model in their library's own format, read by its own parser.
+        # Boosters store a model in their library's own format, which its own parser reads.
         "lightgbm.basic.Booster",
         "lightgbm.sklearn.LGBMClassifier",
         "xgboost.core.Booster",
         "xgboost.sklearn.XGBClassifier",
     }
 )
-"""Types beyond those that skops trusts itself, each needed by a common model, each reviewed."""
+"""Reviewed types of common models, in addition to those that skops trusts by default."""
 
 ADAPTERS = tuple(f"sklearn.externals.array_api_compat.{name}" for name in ("cupy", "dask", "torch"))
-"""Parts of scikit-learn that hold no estimator, and load seconds of library each."""
+"""Parts of scikit-learn without estimators; each would import a large library for seconds."""
 
 PICKLE_RISK = (
     "Loading a pickle runs whatever code its writer put into it, with this process's rights; set "
-    "model.allow_pickle: true only if you trust everybody who can write to the model's files."
+    "model.allow_pickle: true only if you trust everyone who can write to the model's files."
 )
 
 
 def check_loadable(file: Path, serialization: str, settings: ModelSettings, model: str) -> None:
-    """Refuse a model file that could run code nobody agreed to, without loading it."""
+    """Raise if loading a model file could run code that the settings do not allow."""
     if serialization != "skops":
         if settings.allow_pickle:
             return
         raise ModelError(
-            f"{model} is stored by {serialization}, which is not allowed. {PICKLE_RISK} "
-            "Or log the model again by rtscv_mlops.log_champion, which stores it by skops.",
+            f"{model} is stored with {serialization}, which is not allowed. {PICKLE_RISK} "
+            "Or log the model again with rtscv_mlops.log_champion, which uses skops.",
             code=Code.PICKLE_NOT_ALLOWED,
         )
-    strangers = _types_of_file(file, model) - known_types(settings.trusted_types)
-    if strangers:
+    try:
+        needed = set(import_skops().get_untrusted_types(file=file))
+    except Exception as error:  # a hostile file can fail anywhere in skops' parser
         raise ModelError(
-            f"{model} needs type(s) outside the reviewed list: {', '.join(sorted(strangers))}. "
+            f"{model} has a file {file.name} that is not a valid skops file: {error}. Log the "
+            "model again.",
+            code=Code.UNREADABLE_MODEL,
+        ) from error
+    unknown = needed - known_types(settings.trusted_types)
+    if unknown:
+        raise ModelError(
+            f"{model} needs type(s) outside the reviewed list: {', '.join(sorted(unknown))}. "
             "Nothing was loaded. If you know that restoring them runs no harmful code, add them to "
             "model.trusted_types.",
             code=Code.UNTRUSTED_TYPES,
@@ -196,64 +205,49 @@ def check_loadable(file: Path, serialization: str, settings: ModelSettings, mode
 
 
 def known_types(extra: Collection[str]) -> frozenset[str]:
-    """Return the reviewed list and what the settings add."""
+    """Return the reviewed types and those of the settings."""
     return TRUSTED_TYPES | frozenset(extra)
 
 
-def _skops() -> Any:
-    """Return skops' module, which is loaded by those who need it only.
+def import_skops() -> Any:
+    """Return skops' module, without the slow imports and warnings that it causes.
 
-    It loads all of scikit-learn, and looks for each of its types in every module there is; some,
-    such as Airflow's, answer each look with a warning.
+    It imports all of scikit-learn, and looks up each of its types in every loaded module; some of
+    these, such as Airflow's, answer each lookup with a warning.
     """
-    with warnings.catch_warnings(), _hidden(ADAPTERS):
-        warnings.simplefilter("ignore")
-        return import_module("skops.io")
-
-
-@contextmanager
-def _hidden(names: Collection[str]) -> Iterator[None]:
-    """Let modules that are not loaded yet look as if they could not be."""
-    absent = [name for name in names if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
+    absent = [name for name in ADAPTERS if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # None blocks an import
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return import_module("skops.io")
     finally:
         for name in absent:
             sys.modules.pop(name, None)
 
 
 def load_skops(file: Path, extra: Collection[str]) -> Any:
-    """Load a skops file by our list, whatever list lies beside it."""
-    return _skops().load(file, trusted=sorted(known_types(extra)))
-
-
-def _types_of_file(file: Path, model: str) -> set[str]:
-    try:
-        return set(_skops().get_untrusted_types(file=file))
-    except Exception as error:  # a hostile file can fail anywhere in skops' parser
-        raise ModelError(
-            f"{model} has a file {file.name} that is no skops file: {error}. Log the model again.",
-            code=Code.UNREADABLE_MODEL,
-        ) from error
+    """Load a skops file with the reviewed types, and ignore the list stored beside it."""
+    return import_skops().load(file, trusted=sorted(known_types(extra)))
 
 
 def choose_serialization(
     estimator: Any, trusted_types: Collection[str], allow_pickle: bool
 ) -> tuple[str, list[str]]:
-    """Return how to store an estimator, and the types that its reader must trust."""
+    """Return the format to store an estimator in, and the types that its reader must trust."""
     name = type(estimator).__name__
     try:
-        needed = set(_skops().get_untrusted_types(data=_skops().dumps(estimator)))
-        strangers, why = needed - known_types(trusted_types), "it needs type(s) outside the list"
+        skops = import_skops()
+        needed = set(skops.get_untrusted_types(data=skops.dumps(estimator)))
+        unknown, why = needed - known_types(trusted_types), "it needs type(s) outside the list"
     except Exception as error:  # skops fails in many ways on objects it does not know
-        needed, strangers, why = set(), {name}, f"it cannot be stored by skops ({error})"
-    if not strangers:
+        needed, unknown, why = set(), {name}, f"skops cannot store it ({error})"
+    if not unknown:
         return "skops", sorted(needed)
     if allow_pickle:
         return "cloudpickle", []
     raise ModelError(
-        f"{name} cannot be stored safely, since {why}: {', '.join(sorted(strangers))}. Add types "
+        f"{name} cannot be stored safely, since {why}: {', '.join(sorted(unknown))}. Add types "
         "that you have reviewed to trusted_types, or set allow_pickle: true. " + PICKLE_RISK,
         code=Code.UNTRUSTED_TYPES,
     )
