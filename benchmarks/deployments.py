@@ -17,9 +17,8 @@ from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.pipeline.run import Outcome, run_window
 from rtscv_mlops.tracking.ledger import experiment_name
 from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.tracking.runs import RunSummary
+from rtscv_mlops.tracking.runs import RunSummary, WindowRun
 from rtscv_mlops.tracking.versions import VersionSummary
-from rtscv_mlops.tracking.window_run import WindowRun
 from rtscv_mlops.window import Interval
 
 MODEL = "leaves"

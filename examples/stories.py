@@ -31,7 +31,7 @@ from rtscv_mlops.models.register import log_champion
 from rtscv_mlops.operations.score import score_window
 from rtscv_mlops.pipeline.run import Outcome, run_window
 from rtscv_mlops.text import percent, rate
-from rtscv_mlops.tracking.record import save_report
+from rtscv_mlops.tracking.registry import save_report
 from rtscv_mlops.window import Interval
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)

@@ -30,7 +30,7 @@ _MODULE_OF = {
     "review_challenger": "rtscv_mlops.review.answers",
     "roll_back": "rtscv_mlops.review.answers",
     "run_window": "rtscv_mlops.pipeline.run",
-    "save_report": "rtscv_mlops.tracking.record",
+    "save_report": "rtscv_mlops.tracking.registry",
     "score_window": "rtscv_mlops.operations.score",
 }
 

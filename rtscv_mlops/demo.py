@@ -23,7 +23,7 @@ from rtscv_mlops.pipeline.run import Outcome, run_window
 from rtscv_mlops.text import percent
 from rtscv_mlops.tracking.client import connect, make_experiment
 from rtscv_mlops.tracking.ledger import experiment_name
-from rtscv_mlops.tracking.record import save_report
+from rtscv_mlops.tracking.registry import save_report
 from rtscv_mlops.window import Interval
 
 if TYPE_CHECKING:

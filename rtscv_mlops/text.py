@@ -1,20 +1,30 @@
-"""Numbers and untrusted text, as people read them.
+"""Numbers, labels and untrusted text, as people read them.
 
-Every page, message and table writes numbers with these functions, so a number looks the same
-wherever it appears. Labels, column names and addresses come from outside: a function here makes
-them safe for the place where they are shown.
+Report, description, page, alert and console write numbers with these functions and take the names
+of facts from `Label`, so one fact has one name and the same digits wherever it appears. Labels of
+classes, column names and addresses come from outside: a function here makes them safe for the place
+where they are shown.
 """
 
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import isfinite, isnan
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf, isfinite, isnan
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from rtscv_mlops.errors import RtscvError
-from rtscv_mlops.facts import WindowFacts
+from rtscv_mlops.facts import (
+    ClassComparison,
+    ClusterCard,
+    Comparison,
+    DriftFacts,
+    TellingFeature,
+    WindowFacts,
+)
 from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.window import Interval
 
@@ -267,3 +277,116 @@ def safe_path(address: str) -> str:
 def shell_word(text: str, otherwise: str) -> str:
     """Return text that is safe to paste into a shell."""
     return re.sub(r"[^A-Za-z0-9._-]", "", text).lstrip("-")[:100] or otherwise
+
+
+LEAST_CHANGE = 0.0005
+"""Recalls that differ by less are the same: one decimal would not show it."""
+
+
+class Label(StrEnum):
+    """The name of a fact about a window."""
+
+    VERDICT = "Verdict"
+    MONITOR = "Monitor"
+    MODEL = "Model"
+    WINDOW = "Window"
+    ROWS = "Rows in the window"
+    SAMPLED = "Rows sampled"
+    UNKNOWN_RATE = "Unknown rate"
+    UNKNOWNS = "Unknown rows"
+    P_VALUE = "Chance if nothing were new"
+    FALSE_RATE = "Known rows called unknown"
+    DRIFT = "Columns moved"
+    ACCURACY = "Accuracy on known rows"
+    COMPARED_WITH = "Compared with"
+
+    # Sections
+    GROUPS = "What is new"
+    COMPARISON = "Champion against challenger"
+    FINDINGS = "What to know"
+
+    # Columns of tables
+    FEATURE = "What tells them apart"
+    HERE = "Here"
+    NEAREST = "Nearest known"
+    DIFFERENCE = "Difference"
+    COLUMN = "Column"
+    SCORE = "Score"
+    THRESHOLD = "Threshold"
+    CLASS = "Class"
+    CLASS_ROWS = "Rows"
+    CHAMPION = "Champion finds"
+    CHALLENGER = "Challenger finds"
+    CHANGE = "Change"
+    CALLED_UNKNOWN = "Called unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRow:
+    """The cells of one known class in the comparison of champion and challenger."""
+
+    known: ClassComparison
+
+    @property
+    def rows(self) -> str:
+        return f"{self.known.rows:,}"
+
+    @property
+    def champion(self) -> str:
+        return percent(self.known.champion)
+
+    @property
+    def challenger(self) -> str:
+        return percent(self.known.challenger)
+
+    @property
+    def change(self) -> str:
+        if not isfinite(self.known.loss):
+            return NOT_KNOWN
+        if abs(self.known.loss) < LEAST_CHANGE:
+            return "same"
+        return f"{-100 * self.known.loss:+.1f} points"
+
+    @property
+    def unknown(self) -> str:
+        return percent(self.known.unknown)
+
+    @property
+    def is_worse(self) -> bool:
+        return isfinite(self.known.loss) and self.known.loss > LEAST_CHANGE
+
+
+def class_rows(comparison: Comparison) -> list[ClassRow]:
+    """Return the known classes, those that lose most first.
+
+    Classes that lose the same come in the order of what the challenger finds of them, the least
+    first. A class without held-out rows has lost nothing that is known, and comes last.
+    """
+
+    def order(known: ClassComparison) -> tuple[float, float, str]:
+        loss = -known.loss if isfinite(known.loss) else inf
+        return loss, known.challenger if isfinite(known.challenger) else inf, known.label
+
+    return [ClassRow(known) for known in sorted(comparison.classes, key=order)]
+
+
+def called(card: ClusterCard, escape: Callable[[str, int], str], most: int) -> list[str]:
+    """Return what the champion called the rows of a group, such as `cat (70 %)`."""
+    return [f"{escape(label, 40)} ({percent(part)})" for label, part in card.called.items()][:most]
+
+
+def effect(feature: TellingFeature) -> str:
+    """Return how far a feature lies from the nearest known rows, with its sign."""
+    return f"{'+' if feature.effect > 0 else ''}{number(feature.effect)}"
+
+
+def exemplar_columns(card: ClusterCard) -> list[str]:
+    """Return the columns of the typical rows of a group; those that tell it apart come first."""
+    columns = dict.fromkeys(name for row in card.exemplars for name in row)
+    telling = [feature.name for feature in card.features if feature.name in columns]
+    return list(dict.fromkeys([*telling, *columns]))
+
+
+def columns_moved(drift: DriftFacts) -> str:
+    """Return how many of the compared columns moved, such as `3 of 61`."""
+    return f"{drift.drifted} of {sum(not column.problem for column in drift.columns)}"

@@ -13,9 +13,8 @@ from distributed import Client
 from rtscv_mlops.config.monitor import ComputeSettings
 from rtscv_mlops.demo import MODEL, make_days, prepare
 from rtscv_mlops.pipeline.run import run_window
-from rtscv_mlops.tracking.record import read_facts
-from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.registry import ModelRegistry, read_facts
+from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval
 from tests.stacks import (
     FIRST,

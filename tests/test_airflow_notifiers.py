@@ -5,9 +5,8 @@ from email import message_from_bytes
 import pytest
 from aiosmtpd.controller import Controller
 
-from rtscv_mlops.airflow.notifiers import notifier_channels
 from rtscv_mlops.alerts.alert import AlertDecision, make_alert
-from rtscv_mlops.alerts.channels import send_alert, was_delivered
+from rtscv_mlops.alerts.channels import notifier_channels, send_alert, was_delivered
 from rtscv_mlops.config.monitor import AlertSettings
 from rtscv_mlops.config.scheduling import AirflowSettings
 from tests.report_example import example

@@ -24,9 +24,8 @@ from rtscv_mlops.text import plain
 from rtscv_mlops.tracking import journal, tags
 from rtscv_mlops.tracking.ledger import Ledger
 from rtscv_mlops.tracking.promotion import History
-from rtscv_mlops.tracking.record import read_facts, write_facts
-from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.registry import ModelRegistry, read_facts, write_facts
+from rtscv_mlops.tracking.runs import WindowRun
 from tests.airflow_site import ROLES, airflow_site
 from tests.deployments import EMPTY, MODEL, MOVED, NEW, QUIET, deployed, judged_copy
 from tests.hostile import CORPUS, hostile_cards, hostile_comparison, watched

@@ -16,7 +16,6 @@ LAYERS = [  # a module may import the rows above its own, itself, and nothing el
     {"metrics", "outcomes", "window"},
     {"facts"},
     {"text"},
-    {"labels"},
     {"config", "estimator"},  # pure
     {"rectify", "runtime"},  # the estimator's former home; where work is done
     {"report", "sources", "tracking"},  # one outside world each: Evidently, rows, MLflow

@@ -12,8 +12,8 @@ from benchmarks.faults.tally import PROMISES, Store, Tally
 from benchmarks.faults.world import QUIET, World, world_on
 from rtscv_mlops.errors import ServiceError
 from rtscv_mlops.tracking.registry import ModelRegistry
+from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.tracking.tags import ATTEMPT
-from rtscv_mlops.tracking.window_run import WindowRun
 from tests.registries import KEY, MODEL, add_champion, client_of, new_database
 
 POINTS = [

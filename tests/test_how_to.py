@@ -11,15 +11,13 @@ from types import ModuleType
 import pytest
 from airflow.sdk import BaseNotifier
 
-from rtscv_mlops.airflow.notifiers import notifier_channels
 from rtscv_mlops.alerts.alert import AlertDecision, make_alert
-from rtscv_mlops.alerts.channels import send_alert
+from rtscv_mlops.alerts.channels import notifier_channels, send_alert
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.config.monitor import ModelSettings, Monitor
-from rtscv_mlops.models.load import load_champion
-from rtscv_mlops.models.refit import as_estimator
+from rtscv_mlops.models.load import as_estimator, load_champion
 from rtscv_mlops.tracking.client import connect
-from rtscv_mlops.tracking.record import first_facts
+from rtscv_mlops.tracking.registry import first_facts
 from rtscv_mlops.window import Interval
 from tests.registries import new_database
 

@@ -15,8 +15,8 @@ from rtscv_mlops.pipeline.stages import rectify_window, take_window, write_repor
 from rtscv_mlops.review.answers import show_challenger
 from rtscv_mlops.review.question import one_line
 from rtscv_mlops.text import rate
-from rtscv_mlops.tracking.record import read_facts
-from rtscv_mlops.tracking.window_run import RunLinks, WindowRun
+from rtscv_mlops.tracking.registry import read_facts
+from rtscv_mlops.tracking.runs import RunLinks, WindowRun
 from rtscv_mlops.window import Interval
 from tests.deployments import (
     CANARY,

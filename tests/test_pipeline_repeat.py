@@ -15,8 +15,8 @@ from rtscv_mlops.errors import ServiceError
 from rtscv_mlops.pipeline import run, stages
 from rtscv_mlops.pipeline.run import run_window
 from rtscv_mlops.pipeline.stages import take_window
-from rtscv_mlops.tracking.record import read_facts
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.registry import read_facts
+from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval
 from tests.deployments import (
     EMPTY,

@@ -14,8 +14,8 @@ from rtscv_mlops.facts import SETTING_TITLES
 from rtscv_mlops.operations.check import check_monitor
 from rtscv_mlops.operations.purge import purge_windows
 from rtscv_mlops.operations.score import score_window
-from rtscv_mlops.tracking.record import read_facts
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.registry import read_facts
+from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval
 from tests.deployments import EMPTY, MODEL, NEW, QUIET, judged_copy, leaves
 

@@ -24,8 +24,8 @@ from rtscv_mlops.review.answers import (
     roll_back,
 )
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.record import read_facts
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.registry import read_facts
+from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval
 from tests.deployments import EMPTY, MODEL, NEW, QUIET, deployed
 

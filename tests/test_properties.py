@@ -41,7 +41,7 @@ from rtscv_mlops.text import (
 )
 from rtscv_mlops.tracking.journal import shortened
 from rtscv_mlops.tracking.ledger import experiment_name, safe_name
-from rtscv_mlops.tracking.window_run import artifact_path, entry_name
+from rtscv_mlops.tracking.runs import artifact_path, entry_name
 from rtscv_mlops.window import Interval
 from tests.properties import NASTY, PRINTABLE, TEXTS, tried
 

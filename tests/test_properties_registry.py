@@ -18,7 +18,7 @@ from rtscv_mlops.tracking.journal import (
 )
 from rtscv_mlops.tracking.ledger import Ledger
 from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.runs import WindowRun
 from tests.properties import TEXTS, tried
 from tests.registries import add_champion, client_of, new_database
 

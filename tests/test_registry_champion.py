@@ -24,8 +24,7 @@ from rtscv_mlops.config.monitor import ModelSettings
 from rtscv_mlops.config.values import RESERVED_ALIASES
 from rtscv_mlops.errors import ModelError, NotAssessed, ServiceError
 from rtscv_mlops.estimator.learner import FactoryClassifier
-from rtscv_mlops.models.load import find_champion, load_champion
-from rtscv_mlops.models.refit import as_estimator
+from rtscv_mlops.models.load import as_estimator, find_champion, load_champion
 from rtscv_mlops.models.trust import TRUSTED_TYPES, fetched, list_files, model_digest
 from tests.champions import (
     EXPERIMENT,

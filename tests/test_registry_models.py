@@ -38,7 +38,7 @@ from sklearn.svm import SVC
 from rtscv_mlops import RTSCVClassifier
 from rtscv_mlops.errors import ModelError
 from rtscv_mlops.estimator.learner import FactoryClassifier
-from rtscv_mlops.models.refit import as_estimator
+from rtscv_mlops.models.load import as_estimator
 from rtscv_mlops.models.save import (
     MANIFEST_FILE,
     requirements,

@@ -16,7 +16,7 @@ from rtscv_mlops.tracking import promotion, tags
 from rtscv_mlops.tracking.ledger import Ledger
 from rtscv_mlops.tracking.promotion import Decisions
 from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.runs import WindowRun
 from tests.registries import (
     MODEL,
     ROUNDS,

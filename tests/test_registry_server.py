@@ -9,7 +9,7 @@ from rtscv_mlops.operations import check
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import is_open, server_version
 from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.runs import WindowRun
 from tests.registries import (
     KEY,
     add_champion,

@@ -18,8 +18,8 @@ from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import NotAssessed, WindowError
 from rtscv_mlops.review.answers import promote_challenger, review_challenger
 from rtscv_mlops.sources.read import read_window
-from rtscv_mlops.tracking.record import read_facts
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.registry import read_facts
+from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Column, Interval
 from tests.deployments import NEW, deployed, leaves
 from tests.monitors import MINIMAL, write_monitor

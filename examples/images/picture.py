@@ -19,7 +19,7 @@ from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.models.load import read_columns
 from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.tracking.client import connect
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.runs import WindowRun
 
 INK, KNOWN, NEW = "#22313f", "#9db4c8", "#e4572e"
 SHOWN = 8

@@ -26,7 +26,7 @@ from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.outcomes import ReviewStatus
 from rtscv_mlops.process import prepare_process
 from rtscv_mlops.review.answers import list_challengers
-from rtscv_mlops.tracking.record import save_report
+from rtscv_mlops.tracking.registry import save_report
 
 
 def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> Story:

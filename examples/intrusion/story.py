@@ -25,7 +25,7 @@ from rtscv_mlops.operations.score import score_window
 from rtscv_mlops.pipeline.run import run_window
 from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.tracking.client import connect
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.runs import WindowRun
 
 MODEL = "intrusion"
 BASELINE_DAYS = 3

@@ -236,7 +236,7 @@ class MonitorTasks:
 
     def raise_alert(self, **context: Any) -> str:
         """Send an alert if the monitor's rule says so, and close the window's run."""
-        from rtscv_mlops.airflow.notifiers import notifier_channels
+        from rtscv_mlops.alerts.channels import notifier_channels
 
         run_id = _run_id(context["ti"])
         channels = notifier_channels(self.monitor.airflow, context)

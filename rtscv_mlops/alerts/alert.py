@@ -9,9 +9,10 @@ from typing import Any
 from rtscv_mlops.config.monitor import AlertSettings
 from rtscv_mlops.errors import Code
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.labels import Label, called
 from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.text import (
+    Label,
+    called,
     counted,
     estimate,
     inert,

@@ -1,6 +1,7 @@
-"""The channels of an alert: log, webhook, e-mail. One that fails does not stop the others.
+"""The channels of an alert: log, webhook, e-mail, Airflow's notifiers.
 
-The detail of a delivery never holds the path of an address, a user or a password.
+A channel that fails does not stop the others. The detail of a delivery never holds the path of an
+address, a user or a password.
 """
 
 import logging
@@ -9,17 +10,22 @@ import smtplib
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import EmailMessage
+from functools import partial
+from importlib import import_module
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import requests
 
 from rtscv_mlops.alerts.alert import Alert
+from rtscv_mlops.config.inputs import resolve_options
 from rtscv_mlops.config.monitor import AlertSettings, Email
+from rtscv_mlops.config.scheduling import AirflowSettings
 from rtscv_mlops.errors import Code, ConfigError, RtscvError, ServiceError
 
 logger = logging.getLogger("rtscv_mlops.alerts")
@@ -214,3 +220,26 @@ def _from_environment(name: str | None) -> str:
             f"The environment variable {name} is not set. Set it where alerts are sent."
         )
     return value
+
+
+def notifier_channels(settings: AirflowSettings, context: Mapping[str, Any]) -> tuple[Channel, ...]:
+    """Return a channel for each notifier that a monitor names."""
+
+    def notify(path: str, arguments: Mapping[str, Any], alert: Alert) -> str:
+        module, _, name = path.rpartition(".")
+        options = resolve_options(arguments)
+        try:
+            notifier = getattr(import_module(module), name)(**options)
+            notifier({**context, "rtscv": alert})
+        except Exception as error:  # a notifier is any code, and its message may hold a secret
+            raise ServiceError(
+                f"{path} did not take the alert: {type(error).__name__}. Check its arguments and "
+                "its connection in Airflow.",
+                code=Code.NOTIFIER,
+            ) from error
+        return f"{name} took it"
+
+    return tuple(
+        Channel(path, partial(notify, path, arguments))
+        for path, arguments in settings.notifiers.items()
+    )

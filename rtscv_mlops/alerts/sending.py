@@ -13,10 +13,8 @@ from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.outcomes import ReviewStatus, Verdict
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.record import find_links
-from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.tracking.runs import RunSummary
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.registry import ModelRegistry, find_links
+from rtscv_mlops.tracking.runs import RunSummary, WindowRun
 
 TRIES = "alert.json"
 """Artifact with the deliveries of each try."""

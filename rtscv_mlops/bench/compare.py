@@ -18,8 +18,7 @@ from rtscv_mlops.estimator.rows import MAX_CATEGORIES
 from rtscv_mlops.judging.describe import Known, sample_known
 from rtscv_mlops.judging.judge import make_classifier
 from rtscv_mlops.judging.reference import find_training
-from rtscv_mlops.models.load import load_champion
-from rtscv_mlops.models.refit import as_estimator
+from rtscv_mlops.models.load import as_estimator, load_champion
 from rtscv_mlops.models.training import find_class, name_classes
 from rtscv_mlops.text import counted, percent
 from rtscv_mlops.tracking.client import connect

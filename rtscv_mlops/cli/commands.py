@@ -144,7 +144,7 @@ def run(
 ) -> None:
     """Judge one window. Exit code: 0 no change, 10 drift, 11 unknowns, 20 not assessed."""
     from rtscv_mlops.pipeline.run import run_window
-    from rtscv_mlops.tracking.record import find_report
+    from rtscv_mlops.tracking.registry import find_report
 
     settings = _load(monitor)
     interval = _interval(window, start, end)

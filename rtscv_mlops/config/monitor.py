@@ -422,7 +422,7 @@ class ReportSettings(Settings):
 class Monitor(Settings):
     """A monitor of one registered model.
 
-    Parameters
+    Attributes
     ----------
     name : str
         Name of the monitor; the name of its file by default.

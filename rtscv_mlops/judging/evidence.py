@@ -19,7 +19,7 @@ from rtscv_mlops.errors import ServiceError
 from rtscv_mlops.facts import Evidence
 from rtscv_mlops.judging.judge import Rectification, shown_columns
 from rtscv_mlops.sources.profile import Profile
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Column, Window
 
 UNKNOWNS, SCORES = "unknowns.parquet", "evidence.npz"

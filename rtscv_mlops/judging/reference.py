@@ -27,8 +27,7 @@ from rtscv_mlops.sources.read import read_reference, read_window
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import MlflowClient
 from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.tracking.runs import RunSummary
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.runs import RunSummary, WindowRun
 from rtscv_mlops.window import Interval, Window
 
 ARTIFACT = "baseline.parquet"

@@ -25,7 +25,7 @@ from rtscv_mlops.models.signature import METADATA
 from rtscv_mlops.models.trust import file_digest
 from rtscv_mlops.tracking.client import Check, asking, get_or_none, unchecked
 from rtscv_mlops.tracking.ledger import create_once
-from rtscv_mlops.tracking.window_run import DIGEST_LIMIT
+from rtscv_mlops.tracking.runs import DIGEST_LIMIT
 
 EXAMPLE_ROWS = 5
 

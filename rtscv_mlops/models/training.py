@@ -29,7 +29,7 @@ from rtscv_mlops.models.signature import describe_difference
 from rtscv_mlops.models.trust import file_digest
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import asking, get_or_none
-from rtscv_mlops.tracking.window_run import DIGEST_LIMIT
+from rtscv_mlops.tracking.runs import DIGEST_LIMIT
 
 USUAL_LABELS = ("label", "target", "class", "y")
 MAX_IMBALANCE = 1_000

@@ -13,11 +13,9 @@ from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.review.answers import Answer, find_answer, question_id
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.promotion import History
-from rtscv_mlops.tracking.record import REPORT, VERDICT, read_facts
-from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.tracking.runs import RunSummary
+from rtscv_mlops.tracking.registry import REPORT, VERDICT, ModelRegistry, read_facts
+from rtscv_mlops.tracking.runs import RunLinks, RunSummary
 from rtscv_mlops.tracking.versions import VersionSummary
-from rtscv_mlops.tracking.window_run import RunLinks
 from rtscv_mlops.window import Interval
 
 

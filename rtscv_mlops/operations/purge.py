@@ -7,9 +7,15 @@ from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.judging import reference
 from rtscv_mlops.judging.evidence import HANDED_OVER, SCORES, UNKNOWNS
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.record import CLUSTERS, PLOTS, REPORT, VERDICT, read_facts
-from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.registry import (
+    CLUSTERS,
+    PLOTS,
+    REPORT,
+    VERDICT,
+    ModelRegistry,
+    read_facts,
+)
+from rtscv_mlops.tracking.runs import WindowRun
 
 ROWS = (UNKNOWNS, SCORES, CLUSTERS, REPORT, PLOTS, HANDED_OVER)
 """Artifacts that hold rows of the source or a point for each, or plots that show them."""

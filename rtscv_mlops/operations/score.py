@@ -15,9 +15,8 @@ from rtscv_mlops.judging.reference import find_training
 from rtscv_mlops.models.load import Champion, load_champion
 from rtscv_mlops.pipeline.stages import window_key
 from rtscv_mlops.sources.read import read_labels, read_window
-from rtscv_mlops.tracking.record import is_assessed, read_facts
-from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.registry import ModelRegistry, is_assessed, read_facts
+from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval, Window
 
 

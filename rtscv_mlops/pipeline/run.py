@@ -24,7 +24,8 @@ from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.review.question import describe, one_line
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.ledger import single_attempt
-from rtscv_mlops.tracking.record import (
+from rtscv_mlops.tracking.registry import (
+    ModelRegistry,
     add_finding,
     find_links,
     first_facts,
@@ -33,8 +34,7 @@ from rtscv_mlops.tracking.record import (
     read_facts,
     write_facts,
 )
-from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval
 
 if TYPE_CHECKING:

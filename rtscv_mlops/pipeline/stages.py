@@ -22,8 +22,7 @@ from rtscv_mlops.judging.evidence import spread_as_all_rows, write_rows
 from rtscv_mlops.judging.findings import find_volume_jump
 from rtscv_mlops.judging.judge import Rectification, WindowJudge, check_baseline, shown_columns
 from rtscv_mlops.judging.reference import Baseline, Training, find_baseline, find_training
-from rtscv_mlops.models.load import Champion, load_champion
-from rtscv_mlops.models.refit import as_estimator
+from rtscv_mlops.models.load import Champion, as_estimator, load_champion
 from rtscv_mlops.models.register import log_fitted_on
 from rtscv_mlops.models.save import save_rectified
 from rtscv_mlops.outcomes import Verdict
@@ -33,15 +32,15 @@ from rtscv_mlops.sources.profile import Profile
 from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.text import counted
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.record import (
+from rtscv_mlops.tracking.registry import (
     PLOTS,
     REPORT,
+    ModelRegistry,
     first_facts,
     open_window_run,
     write_facts,
 )
-from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval, Window
 
 ALGORITHM = 4

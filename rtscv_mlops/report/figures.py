@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
 from rtscv_mlops.facts import ColumnDrift, Comparison, Evidence, WindowFacts
-from rtscv_mlops.labels import class_rows
 from rtscv_mlops.report.drift import strength
-from rtscv_mlops.text import caption, multiple, percent
+from rtscv_mlops.text import caption, class_rows, multiple, percent
 
 Numbers = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""One window's report: a single HTML file that asks nothing of any server."""
+"""One window's report: Evidently's widgets in a single HTML file that loads nothing."""
 
 import hashlib
 import html
@@ -6,11 +6,15 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote
 
+import numpy as np
 import pandas as pd
 from evidently import DataDefinition, Dataset, Report
 from evidently.core.metric_types import (
@@ -20,13 +24,344 @@ from evidently.core.metric_types import (
 )
 from evidently.core.report import Context
 from evidently.legacy.model.widget import BaseWidgetInfo
+from evidently.legacy.renderers.html_widgets import (
+    ColumnDefinition,
+    ColumnType,
+    CounterData,
+    RichTableDataRow,
+    WidgetSize,
+    counter,
+    group_widget,
+    plotly_figure,
+    rich_table_data,
+    table_data,
+    text_widget,
+)
 from evidently.legacy.utils import NumpyEncoder
 
 from rtscv_mlops.config.monitor import DriftSettings
-from rtscv_mlops.facts import Evidence, WindowFacts
+from rtscv_mlops.facts import ClusterCard, ColumnDrift, DriftFacts, Evidence, WindowFacts
 from rtscv_mlops.outcomes import Verdict
-from rtscv_mlops.report.sections import Sections
-from rtscv_mlops.text import caption, inert
+from rtscv_mlops.report import figures
+from rtscv_mlops.report.drift import ENOUGH_ROWS
+from rtscv_mlops.report.figures import Bars, draw_bars, unique
+from rtscv_mlops.text import (
+    DASH,
+    Label,
+    called,
+    caption,
+    class_rows,
+    columns_moved,
+    commonmark,
+    counted,
+    effect,
+    estimate,
+    exemplar_columns,
+    inert,
+    interval,
+    number,
+    percent,
+    probability,
+    quantity,
+    window_name,
+)
+
+Widgets = list[BaseWidgetInfo]
+
+SAFE_IN_URLS = ":/?#@!$&+,;=%~"
+MAX_CARDS = 8
+MAX_CELLS = 8
+MAX_CLASSES = 50
+CARDS_EXPLAINED = (
+    "Unknown rows that resemble each other. The difference is from the known rows that look "
+    "most like them: in standard deviations for numbers, in shares for categories."
+)
+PLURALS = {"number": "numbers", "category": "categories"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """The sections about one window; one that has nothing to show has no widgets."""
+
+    facts: WindowFacts
+    evidence: Evidence | None
+    links: Mapping[str, str]
+    max_columns: int
+
+    def headline(self) -> Widgets:
+        """Return the verdict in one sentence, what it is about, and links."""
+        facts = self.facts
+        about = {
+            Label.VERDICT: facts.verdict,
+            Label.MODEL: f"{facts.model}, version {facts.champion_version}",
+            Label.WINDOW: window_name(facts),
+            Label.MONITOR: facts.monitor,
+        }
+        lines = [
+            f"# {commonmark(facts.headline, 600)}",
+            " · ".join(f"{label} **{commonmark(value)}**" for label, value in about.items()),
+        ]
+        web = [
+            f"[{commonmark(name)}]({quote(url, SAFE_IN_URLS)})"
+            for name, url in self.links.items()
+            if url.startswith(("https://", "http://"))
+        ]
+        if web:
+            lines.append(" · ".join(web))
+        return [text_widget(text="\n\n".join(lines))]
+
+    def blocked(self) -> Widgets:
+        """Return why the challenger may not be approved."""
+        if not self.facts.blocked:
+            return []
+        return [text_widget(text=f"## Challenger blocked: {commonmark(self.facts.blocked, 1000)}")]
+
+    def key_numbers(self) -> Widgets:
+        """Return the numbers that a reviewer looks at first."""
+        facts, numbers = self.facts, {}
+        if facts.assessed:
+            limits = facts.unknown_rate_interval
+            rate_label = Label.UNKNOWN_RATE + (f" ({interval(limits)})" if limits else "")
+            numbers = {
+                rate_label: estimate(facts.unknown_rate, DASH),
+                Label.UNKNOWNS: f"{facts.unknowns:,}",
+                Label.P_VALUE: probability(facts.p_value),
+            }
+        if facts.drift and facts.drift.share is not None:
+            numbers[Label.DRIFT] = columns_moved(facts.drift)
+        numbers[Label.ROWS] = f"{facts.rows:,}"
+        if facts.sampled:
+            numbers[Label.SAMPLED] = f"{facts.sampled:,}"
+        counters = [CounterData(str(label), value) for label, value in numbers.items()]
+        return [counter(counters=counters)]
+
+    def findings(self) -> Widgets:
+        """Return what the window was compared with, and all findings."""
+        facts = self.facts
+        sentences: list[str] = list(facts.findings)
+        if facts.null:
+            sentences.insert(0, f"{Label.COMPARED_WITH}: {facts.null}.".replace("..", "."))
+        if facts.copies:
+            sentences.append(f"{facts.copies:,} rows of the window repeat another row.")
+        if not sentences:
+            return []
+        bullets = "\n".join(f"- {commonmark(sentence, 1000)}" for sentence in sentences)
+        return [text_widget(title=str(Label.FINDINGS), text=bullets)]
+
+    def pictures(self) -> Widgets:
+        """Return the scores against the threshold, and the rows on a plane."""
+        evidence = self.evidence
+        if evidence is None or len(evidence.window_scores) == 0:
+            return []
+        drawn = {"How unknown the rows look": figures.draw_scores(evidence)}
+        if len(evidence.window_points):
+            unknown = np.asarray(evidence.unknown, dtype=bool)
+            drawn["The rows, flattened to a plane"] = figures.draw_projection(evidence, unknown)
+        return _pictures(drawn)
+
+    def clusters(self) -> Widgets:
+        """Return a card for each candidate class."""
+        cards = self.facts.clusters
+        if not cards:
+            return []
+        title = f"{Label.GROUPS}: {counted(len(cards), 'group')}"
+        if len(cards) > MAX_CARDS:
+            title += f" (the first {MAX_CARDS} are shown)"
+        return [text_widget(title=title, text=CARDS_EXPLAINED), *map(_card, cards[:MAX_CARDS])]
+
+    def drift(self) -> Widgets:
+        """Return which columns moved, and how far."""
+        facts = self.facts.drift
+        if facts is None or not facts.columns:
+            return []
+        compared = [column for column in facts.columns if not column.problem]
+        problems = [column for column in facts.columns if column.problem]
+        title = "Columns: none could be compared"
+        if compared:
+            title = f"{Label.DRIFT}: {columns_moved(facts)} ({percent(facts.share)})"
+        widgets = [text_widget(title=title, text=_drift_text(facts))]
+        if compared:
+            shown = compared[: self.max_columns]
+            bars = draw_bars(shown, self.evidence) if self.evidence else {}
+            drawn = {"Most moved columns": figures.draw_strengths(compared)}
+            if bars:
+                drawn["Before and now"] = figures.draw_distributions(bars)
+            all_shown = len(shown) == len(compared)
+            title = "All compared columns" if all_shown else f"First {len(shown)} columns"
+            widgets += [*_pictures(drawn), _drift_table(title, shown, bars)]
+        if problems:
+            rows = [
+                [caption(column.name), caption(column.problem, 200)]
+                for column in problems[: self.max_columns]
+            ]
+            title = f"Columns that could not be compared: {len(problems)}"
+            widgets.append(
+                table_data(title=title, column_names=[str(Label.COLUMN), "Why"], data=rows)
+            )
+        return widgets
+
+    def comparison(self) -> Widgets:
+        """Return what the known classes win or lose with the challenger."""
+        comparison = self.facts.comparison
+        if comparison is None:
+            return []
+        text = (
+            f"{comparison.rows:,} known rows, {commonmark(comparison.how)}. Accuracy "
+            f"**{percent(comparison.champion_accuracy)}** with the champion, "
+            f"**{percent(comparison.challenger_accuracy)}** with the challenger; macro F "
+            f"{number(comparison.champion_macro_f)} and {number(comparison.challenger_macro_f)}."
+        )
+        widgets = [text_widget(title=f"{Label.COMPARISON}, on known classes", text=text)]
+        if comparison.classes:
+            recalls = figures.draw_recalls(comparison)
+            columns = (
+                *(Label.CLASS, Label.CLASS_ROWS, Label.CHAMPION, Label.CHALLENGER),
+                *(Label.CHANGE, Label.CALLED_UNKNOWN),
+            )
+            rows = [
+                [
+                    *(caption(row.known.label, 24), row.rows, row.champion, row.challenger),
+                    *(row.change, row.unknown),
+                ]
+                for row in class_rows(comparison)[:MAX_CLASSES]
+            ]
+            widgets += [
+                *_pictures({"Recall by class, largest loss first": recalls}),
+                _half_table("In numbers", columns, rows),
+            ]
+        return widgets
+
+    def method(self) -> Widgets:
+        """Return how the result was obtained."""
+        rows = []
+        for name, value in _flat(self.facts.shown_settings()):
+            if isinstance(value, list | tuple):
+                value = ", ".join(map(str, value))
+            text = caption(value, 80) if isinstance(value, str) else quantity(value)
+            rows.append([caption(name, 40), text])
+        if self.facts.reference_rows:
+            rows.append(["rows of training data", f"{self.facts.reference_rows:,}"])
+        rows.append(["key", caption(self.facts.key, 20)])
+        return [
+            table_data(
+                title="How this was obtained",
+                column_names=["Setting", "Value"],
+                data=rows,
+                size=WidgetSize.FULL,
+            )
+        ]
+
+
+def _pictures(drawn: Mapping[str, Any]) -> Widgets:
+    return [
+        plotly_figure(title=title, figure=figure, size=WidgetSize.HALF)
+        for title, figure in drawn.items()
+    ]
+
+
+def _half_table(title: str, columns: Iterable[str], rows: list[list[str]]) -> BaseWidgetInfo:
+    names = [str(name) for name in columns]
+    return table_data(title=title, column_names=names, data=rows, size=WidgetSize.HALF)
+
+
+def _card(card: ClusterCard) -> BaseWidgetInfo:
+    """Return a candidate class: its size, what the champion calls it, and typical rows."""
+    lines = [f"**{counted(card.size, 'row')}**, {percent(card.share)} of the unknown rows."]
+    labels = called(card, commonmark, 4)
+    if labels:
+        others = f", then {', '.join(labels[1:])}" if labels[1:] else ""
+        lines.append(f"The champion called them **{labels[0]}**{others}.")
+    if card.confidence is not None:
+        lines.append(f"Its median confidence was {percent(card.confidence)}.")
+    if card.quality is not None:
+        lines.append(f"How well the group holds together: {card.quality:.2f} (1 is best).")
+    widgets = [text_widget(text="\n\n".join(lines), size=WidgetSize.HALF)]
+    if card.features:
+        columns = ("Feature", Label.HERE, Label.NEAREST, Label.DIFFERENCE)
+        rows = [
+            [caption(one.name, 40), caption(one.here, 24), caption(one.known, 24), effect(one)]
+            for one in card.features[:MAX_CELLS]
+        ]
+        widgets.append(_half_table(Label.FEATURE, columns, rows))
+    if card.exemplars:
+        names = exemplar_columns(card)
+        shown = names[:MAX_CELLS]
+        all_shown = len(shown) == len(names)
+        widgets.append(
+            table_data(
+                title="Typical rows"
+                + ("" if all_shown else f" ({len(shown)} of {len(names)} columns)"),
+                column_names=unique([caption(name, 24) for name in shown]),
+                data=[[quantity(row.get(name)) for name in shown] for row in card.exemplars],
+            )
+        )
+    return group_widget(title=f"Group {card.number}", widgets=widgets)
+
+
+def _drift_text(facts: DriftFacts) -> str:
+    text = (
+        f"{facts.window_rows:,} rows of the window against {facts.reference_rows:,} of the "
+        "training data. A column can move because known classes changed or because new ones came."
+    )
+    methods = dict.fromkeys((one.method, one.kind) for one in facts.columns if one.method)
+    if methods:
+        names = " and ".join(f"{method} for {PLURALS[kind]}" for method, kind in methods)
+        text += f" Measured by {commonmark(names)}."
+    if facts.tested_rows:
+        text += f" Tests saw {facts.tested_rows:,} rows of the window, distances all of them."
+    if min(facts.window_rows, facts.reference_rows) < ENOUGH_ROWS:
+        text += " So few rows can differ by chance; where they do, the threshold is raised."
+    return text
+
+
+def _drift_table(
+    title: str, columns: list[ColumnDrift], bars: Mapping[str, Bars]
+) -> BaseWidgetInfo:
+    """Return a table with small histograms of each column, where there are bars."""
+    histograms = [
+        ColumnDefinition(
+            title,
+            side,
+            ColumnType.HISTOGRAM,
+            options={"xField": "x", "yField": "y", "color": color},
+        )
+        for title, side, color in (
+            ("Training data", "known", figures.KNOWN),
+            ("Window", "served", figures.WINDOW),
+        )
+        if bars
+    ]
+    definitions = [
+        ColumnDefinition(str(Label.COLUMN), "name"),
+        *histograms,
+        ColumnDefinition("Moved", "moved"),
+        ColumnDefinition(str(Label.SCORE), "score"),
+        ColumnDefinition(str(Label.THRESHOLD), "threshold"),
+    ]
+    rows = []
+    for column in columns:
+        drawn = bars.get(column.name, Bars([], [], []))
+        positions = [quantity(position) for position in drawn.positions]
+        fields = {
+            "name": caption(column.name),
+            "known": {"x": positions, "y": drawn.known},
+            "served": {"x": positions, "y": drawn.served},
+            "moved": "yes" if column.drifted else "no",
+            "score": number(column.score, DASH),
+            "threshold": number(column.threshold, DASH),
+        }
+        rows.append(RichTableDataRow(fields=fields))
+    return rich_table_data(title=title, columns=definitions, data=rows)
+
+
+def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield settings within settings as `outer.inner`."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
 
 NO_LINKS: Mapping[str, str] = MappingProxyType({})
 

@@ -14,8 +14,7 @@ from rtscv_mlops.outcomes import ReviewStatus
 from rtscv_mlops.review.question import ask, describe
 from rtscv_mlops.text import plain
 from rtscv_mlops.tracking.promotion import History
-from rtscv_mlops.tracking.record import find_links, is_assessed, read_facts
-from rtscv_mlops.tracking.registry import ModelRegistry
+from rtscv_mlops.tracking.registry import ModelRegistry, find_links, is_assessed, read_facts
 from rtscv_mlops.tracking.versions import VersionSummary
 from rtscv_mlops.window import Interval
 

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rtscv_mlops.facts import ClusterCard, WindowFacts
-from rtscv_mlops.labels import Label, called, class_rows
 from rtscv_mlops.outcomes import REASON_TAG, REVIEW_TAG, REVIEWER_TAG, ReviewStatus
 from rtscv_mlops.text import (
     NOT_KNOWN,
+    Label,
+    called,
+    class_rows,
     counted,
     markdown,
     number,

@@ -19,7 +19,7 @@ from pathlib import Path
 from rtscv_mlops.errors import Code, ReviewError, ServiceError
 from rtscv_mlops.outcomes import ReviewStatus
 from rtscv_mlops.tracking.ledger import Ledger
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.runs import WindowRun
 
 OUTCOMES = tuple(status for status in ReviewStatus if status.is_final)
 PROMOTED, ROLLED_BACK = "promoted", "rolled_back"

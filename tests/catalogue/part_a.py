@@ -8,7 +8,7 @@ import pandas as pd
 from rtscv_mlops.errors import NotAssessed, WindowError
 from rtscv_mlops.pipeline.stages import rectify_window, take_window
 from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval
 from tests.catalogue.bench import DAY, Bench, Part, error_of, traffic
 

@@ -16,8 +16,7 @@ from rtscv_mlops.models.load import load_champion
 from rtscv_mlops.models.register import log_champion
 from rtscv_mlops.models.training import check_training_data
 from rtscv_mlops.review.answers import show_challenger
-from rtscv_mlops.tracking.record import save_report
-from rtscv_mlops.tracking.registry import ModelRegistry
+from rtscv_mlops.tracking.registry import ModelRegistry, save_report
 from tests.catalogue.bench import (
     NUMBERS,
     Bench,

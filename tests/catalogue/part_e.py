@@ -21,7 +21,7 @@ from rtscv_mlops.models.load import find_champion
 from rtscv_mlops.pipeline import run, stages
 from rtscv_mlops.review.answers import review_challenger
 from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.runs import WindowRun
 from tests.catalogue.bench import DAY, GAPS, Bench, Part, error_of, shapes, traffic
 from tests.registries import KEY, add_champion, log_model, version_tags
 

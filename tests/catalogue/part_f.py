@@ -20,7 +20,7 @@ from rtscv_mlops.review.answers import promote_challenger, review_challenger
 from rtscv_mlops.tracking.client import make_experiment
 from rtscv_mlops.tracking.ledger import experiment_name
 from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.tracking.window_run import WindowRun
+from rtscv_mlops.tracking.runs import WindowRun
 from tests.catalogue.bench import DAY, Bench, Part, assert_says, error_of, traffic
 from tests.catalogue.part_b import answering
 from tests.catalogue.part_e import numbers

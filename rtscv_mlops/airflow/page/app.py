@@ -20,8 +20,7 @@ from rtscv_mlops.airflow.page.timeline import LONG, window_label
 from rtscv_mlops.config.loading import read_monitors
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, RtscvError
-from rtscv_mlops.labels import Label, effect, exemplar_columns
-from rtscv_mlops.text import number, percent, plain, quantity
+from rtscv_mlops.text import Label, effect, exemplar_columns, number, percent, plain, quantity
 
 PREFIX_OF_PAGES = "/rtscv"
 PAGE_HEADERS = {

@@ -7,9 +7,8 @@ from math import ceil, isfinite
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from rtscv_mlops.labels import Label
 from rtscv_mlops.outcomes import Kind, Verdict
-from rtscv_mlops.text import percent, plain, rate
+from rtscv_mlops.text import Label, percent, plain, rate
 
 if TYPE_CHECKING:
     from rtscv_mlops.operations.overview import WindowPoint

@@ -17,9 +17,20 @@ from rtscv_mlops.airflow.page.timeline import (
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.labels import LEAST_CHANGE, ClassRow, Label, class_rows
 from rtscv_mlops.outcomes import Kind, ReviewStatus, Verdict
-from rtscv_mlops.text import counted, estimate, interval, percent, plain, probability, safe_link
+from rtscv_mlops.text import (
+    LEAST_CHANGE,
+    ClassRow,
+    Label,
+    class_rows,
+    counted,
+    estimate,
+    interval,
+    percent,
+    plain,
+    probability,
+    safe_link,
+)
 
 if TYPE_CHECKING:
     from rtscv_mlops.airflow.page.data import OpenQuestion
