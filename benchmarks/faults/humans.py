@@ -328,5 +328,5 @@ RACES = {
     "an answer to a question that was cleared: refused": after_a_clear,
     "an approval while the champion moves: refused": after_the_champion_moved,
     "an approval while a newer challenger is offered: one or the other": after_a_newer_one,
-    "an approval while files change: nothing that nobody saw serves": with_changed_files,
+    "an approval while files change: only what was reviewed serves": with_changed_files,
 }

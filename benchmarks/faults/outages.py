@@ -235,7 +235,7 @@ def suffer(place: Place, outage: Outage) -> Tally:
     for moment in track(outage.moments, outage.what):
         code, seconds, problems = meet(place, outage, moment)
         if code is None:
-            told += f"After {moment:g} s the window was over, which is no trial. "
+            told += f"After {moment:g} s the window was over, so it does not count. "
             continue
         trials += 1
         longest = max(longest, seconds)
