@@ -16,7 +16,7 @@ def examples():
         for name, thing in public.items()
         if inspect.isclass(thing) or inspect.isfunction(thing)
         for test in doctest.DocTestFinder().find(thing, name)
-        if test.examples
+        if any(not example.options.get(doctest.SKIP) for example in test.examples)
     ]
 
 

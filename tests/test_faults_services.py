@@ -107,7 +107,7 @@ def test_windows_end_once_while_requests_fail(world, monkeypatch):
 @pytest.mark.parametrize(
     ("address", "says"),
     [
-        (NOBODY, r"the server at 127\.0\.0\.1:9 does not answer: connection refused\. See that"),
+        (NOBODY, r"the server at 127\.0\.0\.1:9 does not answer: connection refused\. Check that"),
         ("http://ann:canary@nowhere.invalid", r"the server at nowhere\.invalid does not answer: "),
     ],
 )

@@ -50,7 +50,7 @@ def test_a_mistake_of_the_whole_file_is_told(tmp_path):
     """A key that stands for the whole file left no place to mend, and an IndexError."""
     content = b"? name: digits}\nsource: {path: served/, time1:60:60stamp: served_at}\n"
 
-    with pytest.raises(ConfigError, match="is no text"):
+    with pytest.raises(ConfigError, match="is not text"):
         fuzz.read_config(tmp_path, "a.yaml", content)
 
 

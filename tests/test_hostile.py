@@ -314,7 +314,7 @@ def hostile_version(text):
     """A challenger about which somebody wrote."""
     from datetime import UTC, datetime
 
-    from rtscv_mlops.tracking.registry import VersionSummary
+    from rtscv_mlops.tracking.versions import VersionSummary
 
     fields = dict.fromkeys(VersionSummary.__dataclass_fields__, text)
     times = dict.fromkeys(("window_start", "window_end"), None)

@@ -20,6 +20,7 @@ from rtscv_mlops.judging.describe import find_blocker
 from rtscv_mlops.pipeline.run import offer_challenger
 from rtscv_mlops.pipeline.stages import rectify_window, take_window
 from rtscv_mlops.review.answers import list_challengers, review_challenger, show_challenger
+from rtscv_mlops.tracking.registry import write_facts
 from rtscv_mlops.window import Interval
 from tests.deployments import MODEL, NEW, WITH_FIGS, Deployment, deployed, leaves
 from tests.registries import client_of, new_database
@@ -140,6 +141,7 @@ def test_a_challenger_that_loses_a_class_is_blocked(tmp_path):
     why = find_blocker(worse, done.facts.unknowns, **limits)
 
     blocked = done.facts.model_copy(update={"blocked": why})
+    write_facts(taken.run, blocked)
     version = offer_challenger(monitor, taken.run, blocked)
 
     assert deployment.aliases() == {"champion": "1"}

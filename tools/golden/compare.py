@@ -36,6 +36,7 @@ def make(out: Path, parts: Iterable[str] = PARTS) -> None:
         "PYTHONUTF8": "1",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",
+        "OPENBLAS_CORETYPE": "Haswell",  # its rounding differs from processor to processor
     }
     # Not by -m: help would then name that module in place of the console script.
     program = "from tools.golden.play import main; main()"
