@@ -89,7 +89,8 @@ def test_the_doctor_tells_an_old_server(server, monkeypatch):
     """A server older than its last known holes is warned of; the present one is not."""
 
     def warnings():
-        return [one.found for one in check._check_server(client_of(server)) if one.state == "warning"]
+        checks = check._check_server(client_of(server))
+        return [one.found for one in checks if one.state == "warning"]
 
     now = warnings()
     monkeypatch.setattr(check, "server_version", lambda client: "3.9.0rc1")
