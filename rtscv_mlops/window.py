@@ -1,14 +1,16 @@
-"""A window: a half-open interval in UTC, and a sample of the rows served in it."""
+"""Rows: those of a window, which is a half-open interval in UTC, and labelled ones."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 from zoneinfo import ZoneInfo
 
 from rtscv_mlops.errors import Code, NotAssessed, WindowError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -121,6 +123,47 @@ class Window:
     times: "pd.Series | None" = None
     origins: "pd.Series | None" = None
     findings: tuple[str, ...] = ()
+
+
+def _as_given(table: "pd.DataFrame") -> "pd.DataFrame":
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledRows:
+    """A table of features, and one label for each of its rows.
+
+    Attributes
+    ----------
+    label
+        Name of the column that the labels come from.
+    source, digest
+        Where the rows come from, and a digest of all of them; empty if they have none.
+    findings
+        Sentences about problems that could be handled.
+    as_rows
+        Turns a table into what the model takes, such as an array.
+    """
+
+    features: "pd.DataFrame"
+    labels: "NDArray[Any]"
+    label: str = "label"
+    source: str = ""
+    digest: str = ""
+    findings: tuple[str, ...] = ()
+    as_rows: Callable[["pd.DataFrame"], Any] = _as_given
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def rows(self, table: "pd.DataFrame | None" = None) -> Any:
+        """Return rows as the model takes them: these, or those of another table."""
+        return self.as_rows(self.features if table is None else table)
+
+    def take(self, indices: "NDArray[Any]") -> Self:
+        """Return some of the rows; the digest and the findings are those of all."""
+        features = self.features.iloc[indices].reset_index(drop=True)
+        return replace(self, features=features, labels=self.labels[indices])
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from rtscv_mlops import RTSCVClassifier
 from rtscv_mlops.judging.describe import (
-    Known,
     compare_by_folds,
     compare_on_holdout,
     make_cards,
@@ -20,6 +19,7 @@ from rtscv_mlops.judging.describe import (
     project,
     sample_known,
 )
+from rtscv_mlops.window import LabelledRows
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [8.0, 0.0, 0.0], [0.0, 8.0, 9.0]])
 
@@ -43,7 +43,7 @@ def found():
         (OneHotEncoder(handle_unknown="ignore"), ["colour"]), remainder=StandardScaler()
     )
     learner = make_pipeline(columns, LogisticRegression())
-    known = Known(features, labels, lambda frame: frame)
+    known = LabelledRows(features, labels)
     champion = learner.fit(features, labels)
     model = RTSCVClassifier(learner).fit(features, labels, deployment=window)
     return known, champion, model, window, truth
@@ -110,7 +110,7 @@ def test_card_without_probabilities_has_no_confidence(found):
 def test_comparison_by_folds_finds_a_lost_class(found):
     """Unknown rows that lie on a known class cost that class its recall, and only that class."""
     known, _, _, _, _ = found
-    numbers = Known(known.features[["width", "height"]], known.labels, lambda frame: frame)
+    numbers = LabelledRows(known.features[["width", "height"]], known.labels)
     stolen = shop(400, [0], 3)[0][["width", "height"]]
 
     result = compare_by_folds(GaussianNB(), numbers, stolen, "unknown", seed=0)
@@ -140,7 +140,7 @@ def test_comparison_by_folds_can_be_repeated(found):
     """A learner without a seed is given the monitor's, so both refits are the same each time."""
     known, _, _, window, _ = found
     learner = ExtraTreesClassifier(3, max_features=1, max_depth=2)
-    numbers = Known(known.features[["width"]], known.labels, lambda frame: frame)
+    numbers = LabelledRows(known.features[["width"]], known.labels)
     unknowns = window[["width"]].head(40)
 
     first, second = (
@@ -152,8 +152,8 @@ def test_comparison_by_folds_can_be_repeated(found):
 
 def test_comparison_on_holdout_uses_the_models_themselves(found):
     """Rows that were held out from the start judge the two models as they are."""
-    known, champion, model, _, _ = found
-    holdout = Known(*shop(200, [0, 1], 9), known.as_rows)
+    _, champion, model, _, _ = found
+    holdout = LabelledRows(*shop(200, [0, 1], 9))
 
     result = compare_on_holdout(champion, model.estimator_, holdout, "unknown")
 
@@ -189,7 +189,7 @@ def test_projection_draws_unknown_rows_first(found):
 def test_sampling_keeps_every_class():
     """A class of ten rows among thousands survives a cap."""
     labels = np.repeat(["common", "rare"], [5000, 10])
-    known = Known(pd.DataFrame({"x": np.arange(5010.0)}), labels, lambda frame: frame)
+    known = LabelledRows(pd.DataFrame({"x": np.arange(5010.0)}), labels)
 
     few = sample_known(known, 100, seed=0)
 

@@ -21,8 +21,8 @@ from rtscv_mlops.bench.detector import UNKNOWN, Detector
 from rtscv_mlops.bench.trials import hide_classes
 from rtscv_mlops.cli.output import print_bench
 from rtscv_mlops.errors import InputError
-from rtscv_mlops.judging.describe import Known
 from rtscv_mlops.models.training import find_class
+from rtscv_mlops.window import LabelledRows
 from tests.deployments import MODEL, deployed, leaves
 from tests.registries import client_of
 
@@ -59,7 +59,7 @@ def broken(estimator, seed):
 
 def labelled(counts, estimator=None):
     rows, kinds = leaves(0, counts)
-    return BenchData("leaves", rows, kinds, estimator or DummyClassifier())
+    return BenchData("leaves", LabelledRows(rows, kinds), estimator or DummyClassifier())
 
 
 @pytest.fixture(scope="module")
@@ -103,40 +103,40 @@ def test_the_hidden_class_never_reaches_training(forest):
 
     assert len(seen) == 4
     for fit in seen:
-        assert set(forest.labels[fit.rows.index]) == {"ash", "oak"}
-        assert np.array_equal(fit.codes, forest.labels[fit.rows.index] == "oak")
+        assert set(forest.known.labels[fit.rows.index]) == {"ash", "oak"}
+        assert np.array_equal(fit.codes, forest.known.labels[fit.rows.index] == "oak")
         assert not set(fit.rows.index) & set(fit.window.index)
-    assert ["fig" in forest.labels[fit.window.index] for fit in seen] == [True, False] * 2
+    assert ["fig" in forest.known.labels[fit.window.index] for fit in seen] == [True, False] * 2
 
 
 @pytest.mark.parametrize("rate", [0.04, 0.1, 0.3])
 def test_windows_have_the_asked_rate(forest, rate):
     """The window holds the hidden class at the rate; the clean one holds none and is as large."""
-    case = hide_classes(forest.labels, ["fig"], rate=rate)
+    case = hide_classes(forest.known.labels, ["fig"], rate=rate)
 
     window, clean = case.trial.window, case.clean.window
-    is_hidden = forest.labels[window] == "fig"
+    is_hidden = forest.known.labels[window] == "fig"
     assert is_hidden.mean() == pytest.approx(rate, abs=0.5 / len(window))
     assert np.array_equal(case.truth == UNKNOWN, is_hidden)
-    assert set(forest.labels[clean]) == {"ash", "oak"}
+    assert set(forest.known.labels[clean]) == {"ash", "oak"}
     assert len(clean) == len(window)
     assert not set(clean) & set(window)
 
 
 def test_no_row_has_two_parts(forest):
     """What is trained on, the window, and the known rows that it is compared with are apart."""
-    case = hide_classes(forest.labels, ["fig"], rate=0.1)
+    case = hide_classes(forest.known.labels, ["fig"], rate=0.1)
 
     for trial in (case.trial, case.clean):
         parts = (trial.training, trial.window, trial.others)
         assert len(set(np.concatenate(parts))) == sum(map(len, parts))
-        assert set(forest.labels[trial.others]) == {"ash", "oak"}
+        assert set(forest.known.labels[trial.others]) == {"ash", "oak"}
 
 
 def test_a_split_can_be_repeated(forest):
     """The same seed gives the same windows, another seed gives others."""
     first, again, other = (
-        hide_classes(forest.labels, ["fig"], rate=0.1, seed=s) for s in (0, 0, 1)
+        hide_classes(forest.known.labels, ["fig"], rate=0.1, seed=s) for s in (0, 0, 1)
     )
 
     assert np.array_equal(first.trial.window, again.trial.window)
@@ -147,10 +147,10 @@ def test_classes_are_hidden_together():
     """Several classes are one unknown, and all of them come in the window."""
     data = labelled(dict.fromkeys(KINDS, 200))
 
-    case = hide_classes(data.labels, ["fig", "elm"], rate=0.3)
+    case = hide_classes(data.known.labels, ["fig", "elm"], rate=0.3)
 
-    assert set(data.labels[case.trial.window[case.truth == UNKNOWN]]) == {"fig", "elm"}
-    assert set(data.labels[case.trial.training]) == {"ash", "oak"}
+    assert set(data.known.labels[case.trial.window[case.truth == UNKNOWN]]) == {"fig", "elm"}
+    assert set(data.known.labels[case.trial.training]) == {"ash", "oak"}
 
 
 def test_a_rare_class_makes_a_smaller_window():
@@ -189,7 +189,7 @@ def test_finding_is_more_than_flagging(forest, level, found, recall, lost):
 
 def test_the_monitor_judges_by_its_own_verdict(forest):
     """RTSCV finds fig leaves by its verdict, and its clean window is quiet."""
-    data = BenchData("leaves", forest.rows, forest.labels, SVC(random_state=0))
+    data = replace(forest, estimator=SVC(random_state=0))
 
     done = compare_detectors(data, [["fig"]], [DETECTORS["monitor"]], rate=0.1, seeds=1)
 
@@ -238,9 +238,7 @@ def test_free_text_is_said_to_blind_those_that_need_numbers():
     texts = told.assign(note=[f"leaf {number}" for number in range(len(rows))])
 
     plain, text = (
-        BenchData.sample(
-            "leaves", Known(table, kinds, lambda frame: frame), DummyClassifier(), 1000
-        ).notes
+        BenchData.sample("leaves", LabelledRows(table, kinds), DummyClassifier(), 1000).notes
         for table in (told, texts)
     )
 
@@ -277,11 +275,12 @@ def test_class_weights_stay_with_their_classes(labels):
             raise InputError("Enough.")
 
     detectors = [Entry("keep", "Keep", "today", "here", Keep)]
+    codes = [named[label] for label in rows.known.labels]
     with pytest.raises(InputError, match="Enough"):
         compare_detectors(
             replace(
                 rows,
-                labels=np.array([named[label] for label in rows.labels]),
+                known=replace(rows.known, labels=np.array(codes)),
                 estimator=SVC(class_weight=weights),
             ),
             [[named["ash"]]],

@@ -27,9 +27,10 @@ from rtscv_mlops.config.monitor import ComputeSettings
 from rtscv_mlops.errors import ConfigError, ServiceError
 from rtscv_mlops.estimator import gates, kernel
 from rtscv_mlops.estimator.parallel import do_all
-from rtscv_mlops.judging.describe import Known, compare_by_folds, predict
+from rtscv_mlops.judging.describe import compare_by_folds, predict
 from rtscv_mlops.operations.check import check_monitor
 from rtscv_mlops.runtime import computing, on_one_thread
+from rtscv_mlops.window import LabelledRows
 from tests.clusters import (
     Killer,
     Murderer,
@@ -138,7 +139,7 @@ def test_every_engine_finds_the_same(cluster, small_pieces, gate, learner, piece
 def test_every_engine_compares_the_same(cluster, small_pieces):
     """Champion and challenger have the same figures, and rows the same answers, whoever asks."""
     rows, kinds = leaves(0, LEAVES)
-    known = Known(rows, kinds, pd.DataFrame.to_numpy)
+    known = LabelledRows(rows, kinds, as_rows=pd.DataFrame.to_numpy)
     figs, _ = leaves(2, {"fig": 30})
     model = SVC().fit(rows.to_numpy(), kinds)
     found = []

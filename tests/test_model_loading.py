@@ -154,9 +154,9 @@ def by_a_file_elsewhere(folder, marker):
 PLANTED = {
     by_pickle: ("pickle_not_allowed", "Loading a pickle runs whatever code"),
     by_cloudpickle: ("pickle_not_allowed", "Loading a pickle runs whatever code"),
-    by_pickle_called_skops: ("unreadable_model", "model.skops that is no skops file"),
+    by_pickle_called_skops: ("unreadable_model", "model.skops that is not a valid skops file"),
     by_skops_that_trusts_itself: ("untrusted_types", "outside the reviewed list: posix.mkdir"),
-    by_code_beside_skops: ("unreadable_model", "that is no skops file"),
+    by_code_beside_skops: ("unreadable_model", "that is not a valid skops file"),
     by_python_function: ("unsupported_flavor", "cannot be refitted"),
     by_description: ("unreadable_model", "an MLmodel file that cannot be read"),
     by_lightgbm: ("pickle_not_allowed", "Loading a pickle runs whatever code"),
@@ -208,7 +208,7 @@ def test_changed_files_are_refused_before_they_are_loaded(deployment, marker):
     outcome = deployment.run(NEW, deployment.monitor(more="  allow_pickle: true\n"))
 
     assert outcome.facts.verdict == "not_assessed:digest_mismatch"
-    assert "somebody changed them. Nothing was loaded" in outcome.facts.headline
+    assert "they were changed. Nothing was loaded" in outcome.facts.headline
     assert not marker.exists()
 
 
@@ -230,7 +230,7 @@ def test_changed_files_of_a_challenger_are_refused_first(deployment, marker, mon
     with (place / "requirements.txt").open("a") as file:
         file.write("another==1\n")
 
-    with pytest.raises(ModelError, match="somebody changed them") as caught:
+    with pytest.raises(ModelError, match="they were changed") as caught:
         load_champion(deployment.client, deployment.monitor().model)
 
     assert caught.value.code == "digest_mismatch"
@@ -299,8 +299,8 @@ def test_reading_a_model_s_types_loads_no_tensor_library():
     """What skops trusts is unchanged, and costs no import of libraries that are only beside it."""
     program = """
 import sys
-from rtscv_mlops.models.trust import _skops
-_skops()
+from rtscv_mlops.models.trust import import_skops
+import_skops()
 from skops.io._trusted_types import SKLEARN_ESTIMATOR_TYPE_NAMES as names
 print(len(names), *({"torch", "dask", "cupy"} & set(sys.modules)))
 import sklearn.externals.array_api_compat.numpy

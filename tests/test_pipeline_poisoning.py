@@ -11,11 +11,10 @@ from benchmarks.faults.poisoning import BLIND, FLOODS, SIGNS
 from rtscv_mlops.config.monitor import CanarySettings
 from rtscv_mlops.errors import InputError, ReviewError
 from rtscv_mlops.judging.canary import hidden_class, missed_canary, try_canary
-from rtscv_mlops.judging.describe import Known
 from rtscv_mlops.judging.findings import Concentration, Traffic, find_concentration
 from rtscv_mlops.pipeline.stages import rectify_window, take_window
 from rtscv_mlops.review.answers import review_challenger
-from rtscv_mlops.window import Interval, Window
+from rtscv_mlops.window import Interval, LabelledRows, Window
 from tests.deployments import COLUMNS, KNOWN, MOVED, NEW, QUIET, deployed, leaves
 
 
@@ -178,7 +177,7 @@ def test_each_class_has_its_turn():
 def test_unknowns_of_the_window_do_not_pass_for_the_canary(alone, extracted, found):
     """Where the window has some of its own, a tenth of the planted rows must be among them."""
     rows = pd.DataFrame({"x": np.arange(300.0)})
-    known = Known(rows, np.repeat(["a", "b", "c"], 100), lambda frame: frame)
+    known = LabelledRows(rows, np.repeat(["a", "b", "c"], 100))
     window = Window(Interval.day("2026-01-05"), rows, 300, "")
 
     def look(label, taught, sample):

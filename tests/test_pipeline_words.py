@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rtscv_mlops.judging.describe import Known
+from rtscv_mlops.config.monitor import RectifySettings
 from rtscv_mlops.judging.judge import check_repeatable
+from rtscv_mlops.window import LabelledRows
 from tests.report_example import not_assessed
 
 
@@ -31,8 +32,10 @@ def two_fits(learner):
     rng = np.random.default_rng(0)
     labels = np.arange(90) % 3
     rows = pd.DataFrame(rng.normal(size=(90, 2)).astype(np.float32), columns=["a", "b"])
-    known = Known(rows, labels, lambda frame: frame.to_numpy(dtype=np.float32, copy=True))
-    return check_repeatable(learner, known, rows, seed=0)
+    known = LabelledRows(
+        rows, labels, as_rows=lambda table: table.to_numpy(dtype=np.float32, copy=True)
+    )
+    return check_repeatable(learner, known, rows, RectifySettings(seed=0))
 
 
 def test_a_network_is_repeatable_by_the_monitor_s_seed():

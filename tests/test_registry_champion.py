@@ -374,7 +374,7 @@ def test_a_pickle_under_a_false_name_is_not_loaded(client, numbers, tmp_path):
     marker = tmp_path / "ran"
     (folder / "model.skops").write_bytes(pickle.dumps(Bomb(marker)))
 
-    with pytest.raises(ModelError, match=r"has a file model\.skops that is no skops file"):
+    with pytest.raises(ModelError, match=r"has a file model\.skops that is not a valid skops file"):
         load_champion(client, register_folder(client, folder, "disguised"))
 
     assert not marker.exists()
@@ -453,12 +453,12 @@ def test_a_full_disk_of_ours_is_no_missing_model(client, tmp_path, numbers, monk
 @pytest.mark.parametrize(
     ("model", "complaint"),
     [
-        (LinearRegression().fit([[0.0], [1.0]], [0, 1]), "a regressor. Only classifiers"),
+        (LinearRegression().fit([[0.0], [1.0]], [0, 1]), "a regressor. Only a classifier"),
         (StandardScaler().fit([[0.0], [1.0]]), "a StandardScaler, which has no predict"),
         (SVC(), "a SVC that was never fitted"),
         (
             RandomForestClassifier(2).fit([[0.0], [1.0]], [[0, 1], [1, 0]]),
-            "with several outputs; a monitor takes one label per row",
+            "with several outputs; a monitor needs one label per row",
         ),
     ],
     ids=lambda value: type(value).__name__,
@@ -655,6 +655,17 @@ def test_a_factory_must_return_a_model():
 
 
 # -- log_champion
+
+
+@pytest.mark.parametrize("alias", RESERVED_ALIASES)
+def test_a_reserved_alias_is_refused(client, numbers, alias):
+    """An alias that reviews and promotions move is not for a champion; nothing is logged."""
+    complaint = f"The alias '{alias}' is reserved for the version .*Choose another alias"
+    with pytest.raises(ModelError, match=complaint) as caught:
+        log(client, SVC(), *numbers, f"reserved-{alias}", alias=alias, replace=True)
+
+    assert caught.value.code == "alias_taken"
+    assert client.search_registered_models(f"name = 'reserved-{alias}'") == []
 
 
 def test_an_alias_does_not_move_by_accident(client, numbers):

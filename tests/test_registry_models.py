@@ -443,14 +443,14 @@ def test_through_a_server(tmp_path):
     with serving(arguments, f"{address}/health", tmp_path, **quiet):
         client = MlflowClient(address, address)
         champion = champion_of(client, mixed_pipeline(), X, y, "served", holdout=(X[:20], y[:20]))
-        data = load_training_data(client, champion)
+        data, held_out = load_training_data(client, champion)
         run_id = client.create_run(client.get_run(champion.run_id).info.experiment_id).info.run_id
-        estimator, shifted, unknown = rectify(champion, data.features, data.labels.to_numpy(str))
+        estimator, shifted, unknown = rectify(champion, data.features, data.labels.astype(str))
         saved = save_rectified(client, run_id, estimator, champion, data.features.head(3))
         answers = verify_version(client, saved.uri, shifted.tail(2), digest=saved.digest)
 
     pd.testing.assert_frame_equal(data.features, X)
-    assert len(data.holdout[1]) == 20
+    assert len(held_out) == 20
     assert answers == [unknown, unknown]
 
 

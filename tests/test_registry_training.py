@@ -13,7 +13,7 @@ from rtscv_mlops.errors import ServiceError, TrainingDataError
 from rtscv_mlops.models.load import Champion
 from rtscv_mlops.models.register import log_champion
 from rtscv_mlops.models.training import check_training_data, load_training_data
-from rtscv_mlops.window import Column
+from rtscv_mlops.window import Column, LabelledRows
 from tests.champions import EXPERIMENT, champion_of, mixed_pipeline, open_registry, table
 
 
@@ -73,15 +73,15 @@ def test_data_comes_back_as_it_was_logged(client, make):
     found = champion_of(
         client, mixed_pipeline(), X, y, "back", replace=True, holdout=(X[:9], y[:9])
     )
-    data = load_training_data(client, found)
+    data, held_out = load_training_data(client, found)
 
     pd.testing.assert_frame_equal(data.features, X)
-    assert data.labels.name == "colour_"
+    assert data.label == "colour_"
     assert data.labels.tolist() == y.tolist()
-    assert data.labels.to_numpy().dtype.kind in "bOU"
-    pd.testing.assert_frame_equal(data.holdout[0], X[:9])
-    assert data.holdout[1].tolist() == y[:9].tolist()
-    assert data.findings == ()
+    assert data.labels.dtype.kind in "bOU"
+    pd.testing.assert_frame_equal(held_out.features, X[:9])
+    assert held_out.labels.tolist() == y[:9].tolist()
+    assert (data.findings, held_out.findings) == ((), ())
 
 
 def test_mlflow_itself_finds_the_data(client):
@@ -93,7 +93,7 @@ def test_mlflow_itself_finds_the_data(client):
     given = client.get_run(found.run_id).inputs.dataset_inputs[0]
 
     path = mlflow.data.get_source(given.dataset).load()
-    data = load_training_data(client, found)
+    data, _ = load_training_data(client, found)
     assert path.endswith(f"{data.digest}.parquet")
     assert data.digest.startswith(given.dataset.digest)
     assert json.loads(given.dataset.profile)["num_rows"] == len(X)
@@ -109,7 +109,7 @@ def test_data_survives_an_older_champion(client):
     newer = champion_of(client, SVC(), X, codes, "shared", replace=True)
     shutil.rmtree(client.get_run(older.run_id).info.artifact_uri)
 
-    assert load_training_data(client, newer).labels.tolist() == codes.tolist()
+    assert load_training_data(client, newer)[0].labels.tolist() == codes.tolist()
     with pytest.raises(TrainingDataError, match="cannot be fetched"):
         load_training_data(client, older)
 
@@ -132,8 +132,8 @@ def test_overwritten_data_is_noticed(client):
 @pytest.mark.parametrize(
     ("X", "y", "complaint"),
     [
-        (np.zeros((3, 2)), [0, 1], r"3 rows and y the shape \(2,\)"),
-        (np.zeros((3, 2)), np.zeros((3, 2)), r"y the shape \(3, 2\)"),
+        (np.zeros((3, 2)), [0, 1], r"3 rows, and y has the shape \(2,\)"),
+        (np.zeros((3, 2)), np.zeros((3, 2)), r"y has the shape \(3, 2\)"),
     ],
 )
 def test_labels_must_fit_the_rows(client, X, y, complaint):
@@ -155,11 +155,36 @@ def test_a_dataset_of_others(client, run_id, tmp_path, suffix):
     frame.to_parquet(path) if suffix == "parquet" else frame.to_csv(path, index=False)
     note_dataset(run_id, frame, str(path), targets="species")
 
-    data = load_training_data(client, champion(run_id))
+    data, held_out = load_training_data(client, champion(run_id))
 
     assert list(data.features.columns) == ["height", "width"]
     assert data.labels.tolist() == frame["species"].tolist()
-    assert (data.holdout, data.findings) == (None, ())
+    assert (held_out, data.findings) == (None, ())
+
+
+def test_a_csv_dataset_is_read_like_every_training_file(client, run_id, tmp_path):
+    """A class called NA is text, as in `reference:`; a number that is missing stays missing."""
+    frame = numbers().replace({"label": {"a": "NA"}})
+    frame.loc[0, "width"] = np.nan
+    frame.to_csv(tmp_path / "data.csv", index=False, na_rep="NA")
+    note_dataset(run_id, frame, str(tmp_path / "data.csv"))
+
+    data, _ = load_training_data(client, champion(run_id))
+
+    assert data.labels.tolist() == frame["label"].tolist()
+    assert data.labels[0] == "NA"
+    pd.testing.assert_series_equal(data.features["width"], frame["width"])
+
+
+def test_a_damaged_dataset_is_named(client, run_id, tmp_path):
+    """A file that cannot be read is refused with its dataset and its row."""
+    (tmp_path / "data.csv").write_text("height,width,label\n1,2,a,b\n")
+    note_dataset(run_id, numbers(), str(tmp_path / "data.csv"))
+
+    with pytest.raises(
+        TrainingDataError, match=r"version 1 cannot be read\..* Row 2 of .*data\.csv"
+    ):
+        load_training_data(client, champion(run_id))
 
 
 def test_changed_rows_of_others_are_noticed(client, run_id, tmp_path):
@@ -183,7 +208,7 @@ def test_a_digest_that_proves_nothing_is_a_finding(client, run_id, tmp_path):
     frame.to_parquet(tmp_path / "data.parquet")
     note_dataset(run_id, frame, str(tmp_path / "data.parquet"), digest="release-7")
 
-    data = load_training_data(client, champion(run_id))
+    data, _ = load_training_data(client, champion(run_id))
 
     assert "release-7, which cannot be computed" in data.findings[0]
 
@@ -209,7 +234,7 @@ def test_a_failure_on_the_way_is_not_missing_data(client, monkeypatch):
     monkeypatch.setattr(mlflow.artifacts, "download_artifacts", fail)
 
     found = client.get_model_version_by_alias("flaky", "champion")
-    with pytest.raises(ServiceError, match=r"is in MLflow, which could not send it: .*lost"):
+    with pytest.raises(ServiceError, match=r"is in MLflow, but could not be downloaded: .*lost"):
         load_training_data(client, champion(found.run_id))
 
 
@@ -242,7 +267,7 @@ def test_a_label_among_several_columns(client, run_id, tmp_path):
     frame = numbers().assign(customer=1)
     frame.to_parquet(tmp_path / "data.parquet")
     note_dataset(run_id, frame, str(tmp_path / "data.parquet"))
-    assert load_training_data(client, champion(run_id)).labels.name == "label"
+    assert load_training_data(client, champion(run_id))[0].label == "label"
 
     other = client.create_run(client.get_run(run_id).info.experiment_id).info.run_id
     frame = frame.rename(columns={"label": "species"})
@@ -269,18 +294,23 @@ def test_a_file_of_another_kind(client, run_id, tmp_path):
 LABELS = ["a", "b", "c"] * 20
 
 
+def labelled(features, labels):
+    """Rows with labels in the types that they have."""
+    return LabelledRows(features, pd.Series(labels).to_numpy())
+
+
 @pytest.mark.parametrize(
     ("labels", "code", "complaint"),
     [
-        (["a"] + ["b", "c"] * 29 + ["b"], "too_few_examples", "one example only of 'a'"),
+        (["a"] + ["b", "c"] * 29 + ["b"], "too_few_examples", "only one example of 'a'"),
         (["a"] * 60, "one_class", r"has 1 class\(es\)"),
         ([1, "1"] * 30, "labels_mixed", "several types: integer, text, such as 1 and '1'"),
         ([True, "no"] * 30, "labels_mixed", "boolean, text"),
         ([*LABELS[:58], None, "c"], "labels_missing", "1 of 60 rows without a label"),
         ([*LABELS[:58], "  ", ""], "labels_missing", "2 of 60 rows without a label"),
         ([1.0, float("nan")] * 30, "labels_missing", "30 of 60 rows without a label"),
-        (list(np.linspace(0, 1, 60)), "labels_unusable", "it is a regression"),
-        ([("a", "b"), ("a",)] * 30, "labels_unusable", "not several labels a row"),
+        (list(np.linspace(0, 1, 60)), "labels_unusable", "it is for a regression"),
+        ([("a", "b"), ("a",)] * 30, "labels_unusable", "Each row needs a single label"),
     ],
 )
 def test_labels_that_cannot_be_learned(labels, code, complaint):
@@ -288,7 +318,7 @@ def test_labels_that_cannot_be_learned(labels, code, complaint):
     features = numbers().drop(columns="label")
 
     with pytest.raises(TrainingDataError, match=complaint) as caught:
-        check_training_data(features, pd.Series(labels), champion())
+        check_training_data(labelled(features, labels), champion())
 
     assert caught.value.code == code
 
@@ -307,14 +337,14 @@ def test_labels_that_can_be_learned(labels):
     """Text, whole numbers, truth values and many classes pass without a word."""
     features = numbers().drop(columns="label")
 
-    assert check_training_data(features, pd.Series(labels), champion()) == ()
+    assert check_training_data(labelled(features, labels), champion()) == ()
 
 
 def test_near_names_are_a_finding():
     """Row 81: labels that differ by case, blanks or Unicode form only are listed."""
-    labels = pd.Series(["cat", "Cat ", "dog", "caf\u00e9", "cafe\u0301", "bird"] * 10)
+    labels = ["cat", "Cat ", "dog", "caf\u00e9", "cafe\u0301", "bird"] * 10
 
-    found = check_training_data(numbers().drop(columns="label"), labels, champion())
+    found = check_training_data(labelled(numbers().drop(columns="label"), labels), champion())
 
     assert len(found) == 2
     assert "'Cat ', 'cat'" in found[1]
@@ -323,16 +353,18 @@ def test_near_names_are_a_finding():
 def test_extreme_imbalance_is_a_finding():
     """Row 82: a class that is hardly there is named."""
     features = numbers(3003).drop(columns="label")
-    labels = pd.Series(["a"] * 3001 + ["b"] * 2)
+    labels = ["a"] * 3001 + ["b"] * 2
 
-    assert "3001 rows of 'a' and 2 of 'b'" in check_training_data(features, labels, champion())[0]
+    (finding,) = check_training_data(labelled(features, labels), champion())
+
+    assert "3001 rows of 'a' and 2 of 'b'" in finding
 
 
 def test_an_empty_column_is_a_finding():
     """Row 59: a column without any value is named."""
     features = numbers().drop(columns="label").assign(width=np.nan)
 
-    found = check_training_data(features, pd.Series(LABELS), champion())
+    found = check_training_data(labelled(features, LABELS), champion())
 
     assert "no value in column(s) 'width'" in found[0]
 
@@ -340,4 +372,4 @@ def test_an_empty_column_is_a_finding():
 def test_rows_and_labels_must_match():
     """Fewer labels than rows are refused with both numbers."""
     with pytest.raises(TrainingDataError, match="60 rows and 59 labels"):
-        check_training_data(numbers().drop(columns="label"), pd.Series(LABELS[:59]), champion())
+        check_training_data(labelled(numbers().drop(columns="label"), LABELS[:59]), champion())

@@ -190,7 +190,7 @@ def imports_of_run() -> Job:
         import rtscv_mlops.report  # noqa: F401
         from rtscv_mlops.models import save, trust
 
-        trust._skops()
+        trust.import_skops()
         own = cpu()
         program = (
             f"import runpy; trial = runpy.run_path({str(save.TRIAL)!r})\n"
@@ -263,7 +263,7 @@ PARTS = (
     ("rtscv_mlops.judging.judge", "project", "lay rows out for a picture"),
     ("rtscv_mlops.pipeline.stages", "save_rectified", "store the challenger"),
     ("rtscv_mlops.pipeline.stages", "_keep_training", "store what it was fitted on"),
-    ("rtscv_mlops.models.save", "_try_model", TRIAL),
+    ("rtscv_mlops.models.save", "run_trial", TRIAL),
 )
 
 

@@ -32,11 +32,11 @@ from benchmarks.faults.tally import Tally
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.judging import judge as judging
-from rtscv_mlops.judging.describe import Known, Projection
+from rtscv_mlops.judging.describe import Projection
 from rtscv_mlops.judging.judge import Rectification, WindowJudge
-from rtscv_mlops.judging.reference import Baseline, Training
+from rtscv_mlops.judging.reference import Baseline, TrainingData
 from rtscv_mlops.sources.read import read_window
-from rtscv_mlops.window import Column, Interval
+from rtscv_mlops.window import Column, Interval, LabelledRows
 
 TRIALS = 30
 ROWS, TRAINING_ROWS = 1_000, 2_000
@@ -176,7 +176,7 @@ def judge(
 ) -> Rectification:
     """Read a window from a file and judge it as the pipeline does, with a canary."""
     learner = make_pipeline(StandardScaler(), SVC(C=10) if learner is None else learner)
-    known = Known(as_table(traffic.X), traffic.y, lambda frame: frame)
+    known = LabelledRows(as_table(traffic.X), traffic.y, source="drawn")
     champion = clone(learner).fit(known.features, known.labels)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "rows.parquet")
@@ -196,7 +196,7 @@ def judge(
         verdict="",
         headline="",
     )
-    training, null = Training(known, "", "drawn"), Baseline(None, "training data")
+    training, null = TrainingData(known), Baseline(None, "training data")
     # The drawing takes most of the time, and nothing is looked at here.
     empty = Projection(*(np.empty((0, 2)) for _ in range(2)), np.empty(0))
     with patch.object(judging, "project", lambda *_: empty):

@@ -10,8 +10,8 @@ from benchmarks.deployments import NEW, deploy
 from benchmarks.faults import world
 from rtscv_mlops.models import save
 
-_in_a_process_of_its_own = save._try_model
-save._try_model = world._try_here
+run_trial = save.run_trial
+save.run_trial = world.try_here
 with TemporaryDirectory(prefix="warm-") as folder:
     deploy(Path(folder)).run(NEW)
-save._try_model = _in_a_process_of_its_own
+save.run_trial = run_trial

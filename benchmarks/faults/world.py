@@ -200,7 +200,7 @@ def _work(file: Path, day: str, decide: bool, environment: Mapping[str, str]) ->
     """Take one window the whole way, in a process of its own."""
     os.environ.update(environment)
     failpoints.arm()
-    save._try_model = _try_here
+    save.run_trial = try_here
     from rtscv_mlops.alerts import sending
     from rtscv_mlops.review.answers import promote_challenger, review_challenger
 
@@ -234,7 +234,7 @@ def _exit_code(error: RtscvError) -> int:
     return {"taken_over": 3, "mlflow": 4, "storage": 5, "mlflow_refused": 6}.get(error.code, 1)
 
 
-def _try_here(uri: str, arguments: list[str], place: str, timeout: float) -> list[Any]:
+def try_here(uri: str, arguments: list[str], place: str, timeout: float) -> list[Any]:
     """Try a challenger in this process, which is a fresh one as well."""
     import mlflow
 

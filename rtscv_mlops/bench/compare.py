@@ -15,13 +15,14 @@ from rtscv_mlops.bench.trials import Case, Record, check_rate, hide_classes, jud
 from rtscv_mlops.config.monitor import Monitor, RectifySettings
 from rtscv_mlops.errors import Code, InputError
 from rtscv_mlops.estimator.rows import MAX_CATEGORIES
-from rtscv_mlops.judging.describe import Known, sample_known
+from rtscv_mlops.judging.describe import sample_known
 from rtscv_mlops.judging.judge import make_classifier
 from rtscv_mlops.judging.reference import find_training
 from rtscv_mlops.models.load import as_estimator, load_champion
 from rtscv_mlops.models.training import find_class, name_classes
 from rtscv_mlops.text import counted, percent
 from rtscv_mlops.tracking.client import connect
+from rtscv_mlops.window import LabelledRows
 
 MONITOR = "monitor"
 """The detector that gives a monitor its verdict."""
@@ -232,27 +233,26 @@ def tune(entry: Entry, settings: RectifySettings) -> Entry:
 
 @dataclass(frozen=True, slots=True)
 class BenchData:
-    """Labelled rows in the form that the estimator takes, and the unfitted estimator."""
+    """Labelled rows, and the unfitted estimator."""
 
     name: str
-    rows: Any
-    labels: NDArray[Any]
+    known: LabelledRows
     estimator: Any
     notes: tuple[str, ...] = ()
 
     @property
     def classes(self) -> list[Any]:
-        return list(np.unique(self.labels).tolist())
+        return list(np.unique(self.known.labels).tolist())
 
     @classmethod
-    def sample(cls, name: str, known: Known, estimator: Any, max_rows: int) -> Self:
+    def sample(cls, name: str, known: LabelledRows, estimator: Any, max_rows: int) -> Self:
         """Sample the known rows, and note what limits the detectors on them."""
         sampled = sample_known(known, max_rows, seed=0)
         features = sampled.features
         notes = []
-        if len(sampled.labels) < len(known.labels):
+        if len(sampled) < len(known):
             notes.append(
-                f"{len(sampled.labels):,} of {len(known.labels):,} labelled rows take part; "
+                f"{len(sampled):,} of {len(known):,} labelled rows take part; "
                 "--max-rows lets more in."
             )
         # Text that mostly does not repeat gets no indicator columns.
@@ -270,7 +270,7 @@ class BenchData:
                 f"numbers. Only those that ask the model itself can read it: {READERS}. The "
                 "monitor does so with gate: estimator."
             )
-        return cls(name, sampled.rows(), sampled.labels, estimator, tuple(notes))
+        return cls(name, sampled, estimator, tuple(notes))
 
 
 def load_data(monitor: Monitor, max_rows: int) -> BenchData:
@@ -293,7 +293,7 @@ def load_digits(max_rows: int) -> BenchData:
     from sklearn.svm import SVC
 
     images, labels = datasets.load_digits(return_X_y=True, as_frame=True)
-    known = Known(images, labels.to_numpy(), lambda frame: frame.to_numpy())
+    known = LabelledRows(images, labels.to_numpy(), as_rows=lambda table: table.to_numpy())
     estimator = make_pipeline(StandardScaler(), SVC())
     return BenchData.sample("handwritten digits", known, estimator, max_rows)
 
@@ -362,11 +362,11 @@ def compare_detectors(
         )
     cases, skipped = _make_cases(data, hidden, rate, seeds)
     start_step = progress(len(cases) * len(detectors)) if progress else lambda step: None
-    records = []
+    records, rows = [], data.known.rows()
     for case in cases:
         for entry in detectors:
             start_step(f"{case.name} hidden: {entry.title}")
-            records.append(judge(entry, data.estimator, data.rows, case))
+            records.append(judge(entry, data.estimator, rows, case))
     summaries = [Summary.of(entry, records) for entry in detectors]
     # A script would take a table without a figure for a result.
     if summaries and not any(summary.judged for summary in summaries):
@@ -393,7 +393,10 @@ def _make_cases(
     cases, skipped = [], []
     for classes in hidden or [[label] for label in data.classes]:
         try:
-            cases += [hide_classes(data.labels, classes, rate=rate, seed=s) for s in range(seeds)]
+            cases += [
+                hide_classes(data.known.labels, classes, rate=rate, seed=seed)
+                for seed in range(seeds)
+            ]
         except InputError as error:
             if hidden:
                 raise

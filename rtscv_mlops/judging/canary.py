@@ -11,9 +11,8 @@ from rtscv_mlops.config.monitor import CanarySettings
 from rtscv_mlops.errors import Code, InputError
 from rtscv_mlops.estimator.classifier import RTSCVClassifier
 from rtscv_mlops.facts import CanaryFacts, Finding, FindingCode
-from rtscv_mlops.judging.describe import Known
 from rtscv_mlops.models.training import find_class
-from rtscv_mlops.window import Interval, Window
+from rtscv_mlops.window import Interval, LabelledRows, Window
 
 ROTATE = "rotate"
 
@@ -24,14 +23,14 @@ LEAST_RECALL = 0.1
 """Share of the planted rows that must be extracted if the window has unknowns of its own. There, a
 verdict of unknowns proves nothing."""
 
-Look = Callable[[Any, Known, pd.DataFrame], RTSCVClassifier]
+Look = Callable[[Any, LabelledRows, pd.DataFrame], RTSCVClassifier]
 """Runs RTSCV without a class: given its label, the other training rows, and the window."""
 
 
 def try_canary(
     settings: CanarySettings,
     window: Window,
-    known: Known,
+    known: LabelledRows,
     answers: NDArray[Any],
     look: Look,
     *,

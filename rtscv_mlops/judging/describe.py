@@ -1,6 +1,6 @@
 """What reviewers see of a rectified classifier: cluster cards, a comparison, a projection."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from rtscv_mlops.estimator.rows import Numbers, count, take
 from rtscv_mlops.facts import ClassComparison, ClusterCard, Comparison, TellingFeature
 from rtscv_mlops.metrics import macro_f
 from rtscv_mlops.text import counted, percent, plain
+from rtscv_mlops.window import LabelledRows
 
 COMPARED_ROWS = 20_000
 """Known rows that champion and challenger are compared on, at most."""
@@ -50,28 +51,11 @@ Rows = Any
 """What a model takes: a DataFrame, or an array for a model that was fitted on one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Labelled rows; `as_rows` turns a table into what the model takes, such as an array."""
-
-    features: pd.DataFrame
-    labels: NDArray[Any]
-    as_rows: Callable[[pd.DataFrame], Rows]
-
-    def rows(self, frame: pd.DataFrame | None = None) -> Rows:
-        """Return rows as the model takes them: these, or those of another table."""
-        return self.as_rows(self.features if frame is None else frame)
-
-    def take(self, indices: NDArray[Any]) -> "Known":
-        features = self.features.iloc[indices].reset_index(drop=True)
-        return Known(features, self.labels[indices], self.as_rows)
-
-
-def sample_known(known: Known, max_rows: int, seed: int) -> Known:
+def sample_known(known: LabelledRows, max_rows: int, seed: int) -> LabelledRows:
     """Return at most this many rows, each class in proportion but none lost."""
-    if len(known.labels) <= max_rows:
+    if len(known) <= max_rows:
         return known
-    order = np.random.default_rng(seed).permutation(len(known.labels))
+    order = np.random.default_rng(seed).permutation(len(known))
     rank = pd.Series(known.labels[order]).groupby(known.labels[order]).cumcount().to_numpy()
     chosen = np.concatenate([order[rank < 20], order[rank >= 20]])[:max_rows]
     return known.take(np.sort(chosen))
@@ -83,7 +67,7 @@ def sample_known(known: Known, max_rows: int, seed: int) -> Known:
 def make_cards(
     model: RTSCVClassifier,
     champion: Any,
-    known: Known,
+    known: LabelledRows,
     window: pd.DataFrame,
     *,
     columns: Sequence[str],
@@ -181,7 +165,7 @@ def _category_feature(name: str, here: pd.Series, known: pd.Series) -> TellingFe
 
 
 def compare_on_holdout(
-    champion: Any, challenger: Any, holdout: Known, unknown_label: Any
+    champion: Any, challenger: Any, holdout: LabelledRows, unknown_label: Any
 ) -> Comparison:
     """Compare the two models themselves on rows that neither was fitted on."""
     rows = holdout.rows()
@@ -190,12 +174,12 @@ def compare_on_holdout(
         predict(champion, rows),
         predict(challenger, rows),
         unknown_label,
-        f"{len(holdout.labels)} held-out rows that were logged with the champion",
+        f"{len(holdout)} held-out rows that were logged with the champion",
     )
 
 
 def compare_by_folds(
-    estimator: Any, known: Known, unknowns: pd.DataFrame, unknown_label: Any, seed: int
+    estimator: Any, known: LabelledRows, unknowns: pd.DataFrame, unknown_label: Any, seed: int
 ) -> Comparison:
     """Compare refits with and without the unknown rows, on training rows held out by thirds."""
     known = sample_known(known, COMPARED_ROWS, seed)
@@ -214,12 +198,12 @@ def compare_by_folds(
             yield part.rows(with_unknowns), labels, rows
 
     predicted = do_all(_fit_and_predict, pieces(), shared=(seeded(estimator, seed), seed))
-    answers = np.empty((2, len(known.labels)), dtype=object)
+    answers = np.empty((2, len(known)), dtype=object)
     for (_, held_out), champion, challenger in zip(
         folds, predicted[::2], predicted[1::2], strict=True
     ):
         answers[0, held_out], answers[1, held_out] = champion, challenger
-    how = f"{len(known.labels)} training rows, each held out once from refits of both models"
+    how = f"{len(known)} training rows, each held out once from refits of both models"
     return _compare(known.labels, answers[0], answers[1], unknown_label, how)
 
 
@@ -323,10 +307,12 @@ class Projection:
     labels: NDArray[Any]
 
 
-def project(known: Known, window: pd.DataFrame, unknown: NDArray[Any], seed: int) -> Projection:
+def project(
+    known: LabelledRows, window: pd.DataFrame, unknown: NDArray[Any], seed: int
+) -> Projection:
     """Project some known rows and some window rows to the plane with t-SNE."""
     rng = np.random.default_rng(seed)
-    drawn = rng.permutation(len(known.labels))[:DRAWN_ROWS]
+    drawn = rng.permutation(len(known))[:DRAWN_ROWS]
     # Unknown rows first, up to a share: a few among many would not be seen.
     order = rng.permutation(len(unknown))
     first = order[unknown[order]][: int(DRAWN_UNKNOWNS * DRAWN_ROWS)]

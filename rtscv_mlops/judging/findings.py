@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from rtscv_mlops.estimator.classifier import RTSCVClassifier
 from rtscv_mlops.estimator.rows import find_distinct, fingerprints
 from rtscv_mlops.facts import Finding, FindingCode, TrafficFacts
-from rtscv_mlops.judging.describe import Known
-from rtscv_mlops.window import Window
+from rtscv_mlops.window import LabelledRows, Window
 
 MANY_COPIES = 0.05
 MANY_TRAINING_ROWS = 0.5
@@ -62,7 +61,7 @@ class Traffic:
     by_origin: Concentration | None
 
     @classmethod
-    def measure(cls, window: Window, known: Known, unknown: NDArray[Any]) -> "Traffic":
+    def measure(cls, window: Window, known: LabelledRows, unknown: NDArray[Any]) -> "Traffic":
         """Measure the spread; `unknown` marks rows of the sample."""
         try:
             taught = fingerprints(known.features.astype(window.sample.dtypes.to_dict()))

@@ -34,7 +34,6 @@ from rtscv_mlops.facts import (
 )
 from rtscv_mlops.judging.canary import missed_canary, try_canary
 from rtscv_mlops.judging.describe import (
-    Known,
     Projection,
     compare_by_folds,
     compare_on_holdout,
@@ -45,11 +44,11 @@ from rtscv_mlops.judging.describe import (
     sample_known,
 )
 from rtscv_mlops.judging.findings import Traffic, find_doubts
-from rtscv_mlops.judging.reference import Baseline, Training
+from rtscv_mlops.judging.reference import Baseline, TrainingData
 from rtscv_mlops.models.load import Champion
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.window import Window
+from rtscv_mlops.window import LabelledRows, Window
 
 AGREES = "agrees with the training data"
 """Value of a version's tag whose baseline does not differ from the training data."""
@@ -84,7 +83,7 @@ class WindowJudge:
     window: Window
     champion: Any
     estimator: Any
-    training: Training
+    training: TrainingData
     baseline: Baseline
 
     def rectify(self, facts: WindowFacts) -> Rectification:
@@ -158,7 +157,7 @@ class WindowJudge:
             known_false_rate=assessment.known_false_rate,
             unknown_label=str(model.unknown_label_),
             null=self.baseline.description,
-            reference_rows=len(self.training.known.labels),
+            reference_rows=len(self.training.known),
             settings=method,
         )
 
@@ -196,7 +195,7 @@ class WindowJudge:
         yield from not_converged
         if len(model.unknown_indices_):
             known, sample = self.training.known, self.window.sample
-            yield from check_repeatable(self.estimator, known, sample, self.monitor.rectify.seed)
+            yield from check_repeatable(self.estimator, known, sample, self.monitor.rectify)
 
     def _compare(self, model: RTSCVClassifier) -> Comparison | None:
         """Compare champion and challenger; None if there is no challenger."""
@@ -216,7 +215,7 @@ class WindowJudge:
         assert model.assessment_ is not None
         assert self.monitor.canary is not None
 
-        def look(label: Any, known: Known, sample: pd.DataFrame) -> RTSCVClassifier:
+        def look(label: Any, known: LabelledRows, sample: pd.DataFrame) -> RTSCVClassifier:
             baseline = self.baseline
             if baseline.rows is not None:  # The baseline may not show the hidden class either.
                 is_hidden = self._ask_champion(known, baseline.rows) == label
@@ -239,7 +238,7 @@ class WindowJudge:
             return None, (Finding(FindingCode.CANARY_NOT_PLANTED, text),)
         return canary, () if canary.found else (missed_canary(canary),)
 
-    def _ask_champion(self, known: Known, sample: pd.DataFrame) -> NDArray[Any]:
+    def _ask_champion(self, known: LabelledRows, sample: pd.DataFrame) -> NDArray[Any]:
         """Return the champion's answers; a window that it cannot take cannot be judged."""
         try:
             return predict(self.champion, known.rows(sample))
@@ -311,7 +310,11 @@ def make_classifier(
 
 
 def fit_rtscv(
-    estimator: Any, monitor: Monitor, training: Training, sample: pd.DataFrame, baseline: Baseline
+    estimator: Any,
+    monitor: Monitor,
+    training: TrainingData,
+    sample: pd.DataFrame,
+    baseline: Baseline,
 ) -> RTSCVClassifier:
     """Fit RTSCV on the training rows and a window."""
     known = training.known
@@ -327,7 +330,7 @@ def fit_rtscv(
         raise
     except Exception as error:  # the estimator is the user's, and may raise anything
         raise ModelError(
-            f"{type(estimator).__name__} could not be fitted again on {len(known.labels)} training "
+            f"{type(estimator).__name__} could not be fitted again on {len(known)} training "
             f"rows and the window: {error}. Fit a clone of the champion on its training data by "
             "hand to see why.",
             code=Code.FIT_FAILED,
@@ -335,13 +338,13 @@ def fit_rtscv(
 
 
 def check_repeatable(
-    estimator: Any, known: Known, sample: pd.DataFrame, seed: int
+    estimator: Any, known: LabelledRows, sample: pd.DataFrame, settings: RectifySettings
 ) -> tuple[Finding, ...]:
     """Fit twice on a few rows: if a model ignores its seed, a review cannot be repeated."""
-    few = sample_known(known, REPEATED_ROWS, seed)
+    few = sample_known(known, REPEATED_ROWS, settings.seed)
     rows = known.rows(sample.head(ASKED_ROWS))
-    seeded = RTSCVClassifier(estimator, random_state=seed)
-    first, second = (clone(seeded).fit(few.rows(), few.labels).predict(rows) for _ in range(2))
+    model = make_classifier(estimator, settings)
+    first, second = (clone(model).fit(few.rows(), few.labels).predict(rows) for _ in range(2))
     if np.array_equal(first, second):
         return ()
     advice = "Give the model a random_state."
@@ -363,7 +366,7 @@ def check_repeatable(
 
 def check_baseline(
     baseline: Baseline,
-    known: Known,
+    known: LabelledRows,
     estimator: Any,
     monitor: Monitor,
     registry: ModelRegistry,

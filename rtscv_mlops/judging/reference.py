@@ -4,31 +4,24 @@ A monitor that collects clean windows by itself keeps each as an artifact of its
 with the champion's version, whatever happens to the source.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 import pandas as pd
 
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, NotAssessed, TrainingDataError
 from rtscv_mlops.facts import Finding, FindingCode
-from rtscv_mlops.judging.describe import Known
 from rtscv_mlops.models.load import Champion
-from rtscv_mlops.models.training import (
-    TrainingData,
-    check_training_data,
-    is_rectified,
-    load_training_data,
-)
+from rtscv_mlops.models.training import check_training_data, is_rectified, load_training_data
 from rtscv_mlops.sources.read import read_reference, read_window
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import MlflowClient
 from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.runs import RunSummary, WindowRun
-from rtscv_mlops.window import Interval, Window
+from rtscv_mlops.window import Interval, LabelledRows, Window
 
 ARTIFACT = "baseline.parquet"
 QUIET, APPROVED = "quiet", "approved"
@@ -131,13 +124,11 @@ def keep_for_baseline(run: WindowRun, window: Window, how: str, seed: int) -> No
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class TrainingData:
     """What the champion was fitted on, and held-out rows if they were logged."""
 
-    known: Known
-    digest: str
-    source: str
-    holdout: Known | None = None
+    known: LabelledRows
+    holdout: LabelledRows | None = None
     findings: tuple[Finding, ...] = ()
     unknown_label: str | int | None = None
     """The label of unknown rows; None derives it from the labels."""
@@ -148,45 +139,41 @@ class Training:
         return any(finding.code is FindingCode.BOOLEAN_LABELS for finding in self.findings)
 
 
-def find_training(monitor: Monitor, client: MlflowClient, champion: Champion) -> Training:
+def find_training(monitor: Monitor, client: MlflowClient, champion: Champion) -> TrainingData:
     """Return what the champion was fitted on, checked against the model."""
     rectified = is_rectified(client, champion)
-    reference = monitor.reference
+    held_out: LabelledRows | None = None
     # A champion that was a challenger was taught unknowns, which the reference does not have.
-    if reference is None or rectified:
-        data = load_training_data(client, champion)
+    if monitor.reference is None or rectified:
+        data, held_out = load_training_data(client, champion)
     else:
-        table = read_reference(reference, champion.columns)
-        source = reference.path or reference.table or "the query of the monitor's reference"
-        data = TrainingData(
-            table.features, table.labels, table.digest, source, findings=table.findings
-        )
-    texts = (*data.findings, *check_training_data(data.features, data.labels, champion))
+        data = read_reference(monitor.reference, champion.columns)
+    texts = [*data.findings, *(() if held_out is None else held_out.findings)]
+    texts += check_training_data(data, champion)
     findings = Finding.all_of(FindingCode.TRAINING_DATA, texts)
-    if np.asarray(data.labels).dtype == bool:
+    if data.labels.dtype == bool:
         text = (
             "The labels are true and false, and there is no third boolean: a rectified model "
             "answers 0 and 1 for them, and 2 for unknown."
         )
         findings = (*findings, Finding(FindingCode.BOOLEAN_LABELS, text))
-    known = _known(data.features, data.labels, champion)
-    return Training(
+    known = _for_model(data, champion)
+    return TrainingData(
         known,
-        data.digest,
-        data.source,
-        None if data.holdout is None else _known(*data.holdout, champion),
+        None if held_out is None else _for_model(held_out, champion),
         findings,
         _choose_unknown_label(known, monitor.rectify.unknown_label, rectified=rectified),
     )
 
 
-def _known(features: pd.DataFrame, labels: pd.Series, champion: Champion) -> Known:
-    values = np.asarray(labels)
-    return Known(features, values.astype(int) if values.dtype == bool else values, champion.rows)
+def _for_model(data: LabelledRows, champion: Champion) -> LabelledRows:
+    """Return the rows with the champion's conversion, and boolean labels as 0 and 1."""
+    labels = data.labels.astype(int) if data.labels.dtype == bool else data.labels
+    return replace(data, labels=labels, as_rows=champion.rows)
 
 
 def _choose_unknown_label(
-    known: Known, name: str | int | None, *, rectified: bool
+    known: LabelledRows, name: str | int | None, *, rectified: bool
 ) -> str | int | None:
     """Return the label of unknown rows; refuse one that is a class, or has another type.
 

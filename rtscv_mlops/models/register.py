@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +15,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
-from rtscv_mlops.config.values import CHAMPION
+from rtscv_mlops.config.values import CHAMPION, RESERVED_ALIASES
 from rtscv_mlops.errors import Code, ModelError, TrainingDataError
 from rtscv_mlops.models import training
 from rtscv_mlops.models.load import check_classifier
@@ -26,25 +25,9 @@ from rtscv_mlops.models.trust import file_digest
 from rtscv_mlops.tracking.client import Check, asking, get_or_none, unchecked
 from rtscv_mlops.tracking.ledger import create_once
 from rtscv_mlops.tracking.runs import DIGEST_LIMIT
+from rtscv_mlops.window import LabelledRows
 
 EXAMPLE_ROWS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class _Labelled:
-    """Rows as the model takes them (`given`), and as a table with its labels (`table`)."""
-
-    given: Any
-    table: pd.DataFrame
-    label: str
-
-    @property
-    def columns(self) -> list[str]:
-        return [str(name) for name in self.table.columns if name != self.label]
-
-    @property
-    def categories(self) -> list[str]:
-        return [str(name) for name in self.table.select_dtypes("category").columns]
 
 
 def log_champion(
@@ -78,10 +61,10 @@ def log_champion(
     y : array-like
         One label for each row.
     name : str
-        The registered model in MLflow; it is created if there is none.
+        The registered model in MLflow. It is created if it does not exist.
     alias : str or None, default "champion"
-        The alias of the version that serves. It is set only if no version has it, or with
-        `replace`; None sets none.
+        The alias of the version that serves. If another version has it, `replace` must be true.
+        None sets no alias. `challenger` and `previous_champion` are reserved.
     replace : bool, default False
         Move the alias from the version that has it.
     holdout : tuple of (X, y), optional
@@ -89,9 +72,9 @@ def log_champion(
     tracking_uri : str, optional
         MLflow's address; by default the one that MLflow is configured with.
     experiment : str, optional
-        The experiment of the model's run; by default it is called like the model.
+        The experiment of the model's run; by default it has the name of the model.
     trusted_types : collection of str
-        Types that skops may load, beyond those that it trusts itself.
+        Types that skops may load, in addition to those that it trusts itself.
     allow_pickle : bool, default False
         Store a model that skops cannot store as a pickle, which runs code when it is loaded.
     params, metrics, tags : mapping, optional
@@ -105,9 +88,10 @@ def log_champion(
     Raises
     ------
     ModelError
-        If another version has the alias, or the model is not a classifier that can be stored.
+        If the alias is reserved or another version has it, or if the model is not a classifier
+        that can be stored.
     TrainingDataError
-        If rows and labels do not fit together.
+        If there is not one label for each row.
 
     Examples
     --------
@@ -116,9 +100,19 @@ def log_champion(
     '1'
     """
     check_classifier(model, f"The model for {name!r}")
-    data = _label_rows(X, y)
-    held_out = _label_rows(*holdout) if holdout is not None else None
-    client = _connect(tracking_uri or mlflow.get_tracking_uri())
+    if alias in RESERVED_ALIASES:
+        raise ModelError(
+            f"The alias {alias!r} is reserved for {RESERVED_ALIASES[alias]}. Nothing was logged. "
+            "Choose another alias, or pass alias=None to set none.",
+            code=Code.ALIAS_TAKEN,
+        )
+    rows, data = _label_rows(X, y)
+    held_out = None if holdout is None else _label_rows(*holdout)[1]
+    uri = tracking_uri or mlflow.get_tracking_uri()
+    # Set for all of MLflow: its database registry asks the global server for a model's files.
+    mlflow.set_tracking_uri(uri)
+    mlflow.set_registry_uri(uri)
+    client = MlflowClient(uri, uri)
     with asking(f"look for the model {name!r}"):
         registered = get_or_none(client.get_registered_model, name)
     if registered is not None and alias in registered.aliases and not replace:
@@ -129,9 +123,31 @@ def log_champion(
             code=Code.ALIAS_TAKEN,
         )
     with asking(f"log the model {name!r}"):
-        run_id = _start_run(client, name, experiment, tags)
+        title = experiment or name
+        existing = client.get_experiment_by_name(title)
+        experiment_id = existing.experiment_id if existing else client.create_experiment(title)
+        run = client.create_run(experiment_id, tags=dict(tags or {}), run_name=f"{name} champion")
+        run_id = str(run.info.run_id)
         try:
-            saved = _fill_run(client, run_id, model, data, held_out, trusted_types, allow_pickle)
+            _log_rows(client, run_id, data, training.TRAINING)
+            if held_out is not None:
+                _log_rows(client, run_id, held_out, training.EVALUATION)
+            example = rows[:EXAMPLE_ROWS]
+            saved = store_model(
+                client,
+                run_id,
+                model,
+                signature_of(rows, model.predict(example)),
+                example,
+                trusted_types=trusted_types,
+                allow_pickle=allow_pickle,
+                metadata={
+                    METADATA: {
+                        "columns": list(map(str, data.features.columns)),
+                        "categories": list(data.features.select_dtypes("category").columns),
+                    }
+                },
+            )
             for key, value in (params or {}).items():
                 client.log_param(run_id, key, value)
             for key, number in (metrics or {}).items():
@@ -140,54 +156,14 @@ def log_champion(
             client.set_terminated(run_id, "FAILED")
             raise
         client.set_terminated(run_id)
-        return _register(client, name, alias, run_id, saved)
+        version = _create_version(client, name, run_id, saved)
+        if alias is not None:
+            client.set_registered_model_alias(name, alias, version)
+    return version
 
 
-def _connect(uri: str) -> MlflowClient:
-    # Set for all of MLflow: its database registry asks the global server for a model's files.
-    mlflow.set_tracking_uri(uri)
-    mlflow.set_registry_uri(uri)
-    return MlflowClient(uri, uri)
-
-
-def _start_run(
-    client: MlflowClient, name: str, experiment: str | None, tags: Mapping[str, str] | None
-) -> str:
-    title = experiment or name
-    found = client.get_experiment_by_name(title)
-    experiment_id = found.experiment_id if found else client.create_experiment(title)
-    run = client.create_run(experiment_id, tags=dict(tags or {}), run_name=f"{name} champion")
-    return str(run.info.run_id)
-
-
-def _fill_run(
-    client: MlflowClient,
-    run_id: str,
-    model: Any,
-    data: _Labelled,
-    held_out: _Labelled | None,
-    trusted_types: Collection[str],
-    allow_pickle: bool,
-) -> SavedModel:
-    _log_data(client, run_id, data, training.TRAINING)
-    if held_out is not None:
-        _log_data(client, run_id, held_out, training.EVALUATION)
-    example = data.given[:EXAMPLE_ROWS]
-    return store_model(
-        client,
-        run_id,
-        model,
-        signature_of(data.given, model.predict(example)),
-        example,
-        trusted_types=trusted_types,
-        allow_pickle=allow_pickle,
-        metadata={METADATA: {"columns": data.columns, "categories": data.categories}},
-    )
-
-
-def _register(
-    client: MlflowClient, name: str, alias: str | None, run_id: str, saved: SavedModel
-) -> str:
+def _create_version(client: MlflowClient, name: str, run_id: str, saved: SavedModel) -> str:
+    """Register a stored model, under a new name if need be; return its version."""
     try:
         client.create_registered_model(name)
     except MlflowException as error:
@@ -197,45 +173,7 @@ def _register(
         lambda: next(iter(client.search_model_versions(f"run_id = '{run_id}'")), None),
         lambda: client.create_model_version(name, saved.uri, run_id, model_id=saved.model_id),
     )
-    version = str(created.version)
-    if alias is not None:
-        client.set_registered_model_alias(name, alias, version)
-    return version
-
-
-# -- data
-
-
-def _label_rows(X: Any, y: Any) -> _Labelled:
-    from scipy import sparse
-
-    if sparse.issparse(X):
-        raise TrainingDataError(
-            "X is a sparse matrix, which has no columns that a window's table could have. Give the "
-            "table it was made from, and make the matrix in a Pipeline."
-        )
-    is_table = isinstance(X, pd.DataFrame) and all(isinstance(name, str) for name in X.columns)
-    rows: Any = X if is_table else np.asarray(X)
-    labels = np.asarray(y)
-    if labels.ndim != 1 or len(labels) != len(rows):
-        raise TrainingDataError(
-            f"X has {len(rows)} rows and y the shape {labels.shape}. Give one label per row."
-        )
-    table = rows.reset_index(drop=True) if is_table else _as_table(rows)
-    label = _free_name(getattr(y, "name", None), table)
-    return _Labelled(rows, table.assign(**{label: labels}), label)
-
-
-def _as_table(rows: Any) -> pd.DataFrame:
-    flat = rows.reshape(len(rows), -1)
-    return pd.DataFrame(flat, columns=[f"f{place}" for place in range(flat.shape[1])])
-
-
-def _free_name(name: Any, table: pd.DataFrame) -> str:
-    label = name if isinstance(name, str) and name else "label"
-    while label in table.columns:
-        label += "_"
-    return label
+    return str(created.version)
 
 
 def log_fitted_on(
@@ -245,33 +183,64 @@ def log_fitted_on(
     labels: Any,
     check: Check = unchecked,
 ) -> None:
-    """Keep what a rectified model was fitted on with its run, so that it can be champion too."""
+    """Keep what a rectified model was fitted on with its run, so that it can become champion."""
+    _, data = _label_rows(features, labels)
     with asking(f"write the training data of run {run_id}"):
-        _log_data(client, run_id, _label_rows(features, labels), training.TRAINING, check)
+        _log_rows(client, run_id, data, training.TRAINING, check)
 
 
-def _log_data(
-    client: MlflowClient, run_id: str, data: _Labelled, context: str, check: Check = unchecked
+def _label_rows(X: Any, y: Any) -> tuple[Any, LabelledRows]:
+    """Return rows as the model takes them, and as a table with labels."""
+    from scipy import sparse
+
+    if sparse.issparse(X):
+        raise TrainingDataError(
+            "X is a sparse matrix, whose columns have no names that a window could have. Give the "
+            "table that it was made from, and make the matrix in a Pipeline."
+        )
+    is_table = isinstance(X, pd.DataFrame) and all(isinstance(name, str) for name in X.columns)
+    rows: Any = X if is_table else np.asarray(X)
+    labels = np.asarray(y)
+    if labels.ndim != 1 or len(labels) != len(rows):
+        raise TrainingDataError(
+            f"X has {len(rows)} rows, and y has the shape {labels.shape}. Give one label per row."
+        )
+    if is_table:
+        table = rows.reset_index(drop=True)
+    else:
+        flat = rows.reshape(len(rows), -1)
+        table = pd.DataFrame(flat, columns=[f"f{index}" for index in range(flat.shape[1])])
+    label = getattr(y, "name", None)
+    label = label if isinstance(label, str) and label else "label"
+    while label in table.columns:
+        label += "_"
+    return rows, LabelledRows(table, labels, label)
+
+
+def _log_rows(
+    client: MlflowClient, run_id: str, data: LabelledRows, context: str, check: Check = unchecked
 ) -> None:
-    """Keep a table as a file that is named by its digest, and log it as an input of the run."""
+    """Keep labelled rows as a file named by its digest, and log it as a dataset of the run."""
+    table = data.features.assign(**{data.label: data.labels})
     with TemporaryDirectory(prefix="rtscv-") as folder:
         written = Path(folder) / "data.parquet"
-        data.table.to_parquet(written, index=False)
+        table.to_parquet(written, index=False)
         digest = file_digest(written)
         file = written.rename(Path(folder) / f"{digest}.parquet")
         check()
         client.log_artifact(run_id, str(file), context)
-    described = training.described(data.table)
+    description = training.describe_table(table)
     dataset = Dataset(
         name=context,
         digest=digest[:DIGEST_LIMIT],
-        # Of all kinds of source, MLflow follows an address on a run by this one only.
+        # The only kind of source with which MLflow follows an address on a run.
         source_type="local",
         source=json.dumps({"uri": f"runs:/{run_id}/{training.data_path(context, digest)}"}),
-        schema=described["schema"],
-        profile=described["profile"],
+        schema=description["schema"],
+        profile=description["profile"],
     )
-    named = {MLFLOW_DATASET_CONTEXT: context, training.SHA256: digest, training.LABEL: data.label}
-    tags = [InputTag(key, value) for key, value in named.items()]
+    tags = {MLFLOW_DATASET_CONTEXT: context, training.SHA256: digest, training.LABEL: data.label}
     check()
-    client.log_inputs(run_id, [DatasetInput(dataset, tags)])
+    client.log_inputs(
+        run_id, [DatasetInput(dataset, [InputTag(key, value) for key, value in tags.items()])]
+    )

@@ -240,7 +240,7 @@ def verify_version(
                 code=Code.DIGEST_MISMATCH,
             )
         rows = _write_rows(example, Path(place))
-        return _try_model(uri, [str(folder), rows], place, timeout)
+        return run_trial(uri, [str(folder), rows], place, timeout)
 
 
 def _write_rows(example: Any, folder: Path) -> str:
@@ -255,7 +255,7 @@ def _write_rows(example: Any, folder: Path) -> str:
     return str(folder / "rows.npy")
 
 
-def _try_model(uri: str, arguments: list[str], place: str, timeout: float) -> list[Any]:
+def run_trial(uri: str, arguments: list[str], place: str, timeout: float) -> list[Any]:
     environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     environment |= {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "ignore"}
     unusable = f"{uri} was stored, but a fresh process could not use it"

@@ -6,7 +6,7 @@ import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,54 +15,296 @@ from typing import Any
 import mlflow
 import numpy as np
 import pandas as pd
-from mlflow.data.dataset_source import DatasetSource
 from mlflow.data.filesystem_dataset_source import FileSystemDatasetSource
 from mlflow.data.pandas_dataset import from_pandas
 from mlflow.entities import Dataset, DatasetInput
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
-from pyarrow.lib import ArrowException
 
 from rtscv_mlops.errors import Code, InputError, ServiceError, TrainingDataError
 from rtscv_mlops.models.load import Champion
 from rtscv_mlops.models.signature import describe_difference
 from rtscv_mlops.models.trust import file_digest
+from rtscv_mlops.sources.formats import FORMATS
+from rtscv_mlops.sources.read import read_training_file
+from rtscv_mlops.text import plain
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import asking, get_or_none
 from rtscv_mlops.tracking.runs import DIGEST_LIMIT
+from rtscv_mlops.window import LabelledRows
+
+TRAINING, EVALUATION = "training", "evaluation"
+"""Contexts of the datasets of a champion's run: what it was fitted on, and held-out rows."""
+
+SHA256 = "rtscv.sha256"
+LABEL = "rtscv.label"
+"""Tags that `log_champion` adds to a dataset: the digest of its file, and its label column."""
 
 USUAL_LABELS = ("label", "target", "class", "y")
 MAX_IMBALANCE = 1_000
+NAMED_CLASSES = 20
 WHOLE = re.compile(r"-?\d+\.0+")
 USE_REFERENCE = "Or name the data in the monitor's reference:."
 
+KINDS: dict[str, type | tuple[type, ...]] = {  # A bool is an int too, so it comes first.
+    "boolean": (bool, np.bool_),
+    "integer": (int, np.integer),
+    "float": (float, np.floating),
+    "text": str,
+}
+"""Types that a label may have."""
 
-def find_label(frame: pd.DataFrame, champion: Champion, what: str) -> str:
-    others = [str(name) for name in frame.columns if name not in champion.column_names]
-    usual = [name for name in others if name.lower() in USUAL_LABELS]
-    found = others if len(others) == 1 else usual
-    if len(found) != 1:
+
+def load_training_data(
+    client: MlflowClient, champion: Champion
+) -> tuple[LabelledRows, LabelledRows | None]:
+    """Return the rows that the champion was fitted on, and its held-out rows if there are any.
+
+    They are the datasets that were logged on its run with the contexts `training` and
+    `evaluation`.
+    """
+    given: list[DatasetInput] = []
+    if champion.run_id is not None:
+        with asking(f"read the run of {champion}"):
+            inputs = client.get_run(champion.run_id).inputs
+        given = inputs.dataset_inputs if inputs else []
+    # Of several datasets with the same context, the first one counts.
+    logged = [_LoggedDataset(client, champion, each) for each in reversed(given)]
+    by_context = {each.tags.get(MLFLOW_DATASET_CONTEXT, ""): each for each in logged}
+    if TRAINING not in by_context:
         raise TrainingDataError(
-            f"{what} does not say which column is the label; besides the model's columns it has "
-            f"{', '.join(map(repr, others)) or 'none'}. Name the data and its label in the "
-            "monitor's reference:.",
-            code=Code.LABEL_UNKNOWN,
+            f"{champion} has no training data: its run logged no dataset with the context "
+            "'training'. Log the model with rtscv_mlops.log_champion, or call mlflow.log_input("
+            f"dataset, context='training') on its run. {USE_REFERENCE}",
+            code=Code.TRAINING_DATA_MISSING,
         )
-    return found[0]
+    held_out = by_context.get(EVALUATION)
+    return by_context[TRAINING].read(), None if held_out is None else held_out.read()
 
 
-def split_labels(
-    frame: pd.DataFrame, label: str, champion: Champion, what: str
-) -> tuple[pd.DataFrame, pd.Series]:
-    """Split a table into the champion's columns, in its order, and the labels."""
-    if label not in frame.columns:
+def is_rectified(client: MlflowClient, champion: Champion) -> bool:
+    """Return whether a monitor made this champion from a window."""
+    if champion.run_id is None:
+        return False
+    with asking(f"read the run of {champion}"):
+        return bool(client.get_run(champion.run_id).data.tags.get(tags.KIND) == "window")
+
+
+def data_path(context: str, digest: str) -> str:
+    """Return the path at which `log_champion` keeps a table on its run."""
+    return f"{context}/{digest}.parquet"
+
+
+def describe_table(frame: pd.DataFrame) -> dict[str, str]:
+    """Return what MLflow records of a table: its columns, its size, its digest."""
+    with _unwarned():
+        description: dict[str, str] = from_pandas(frame, source=".").to_dict()
+    return description
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """Suppress MLflow's warnings about whole numbers and about a table's source."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+# -- a dataset that was logged on the champion's run
+
+
+@dataclass(frozen=True, slots=True)
+class _LoggedDataset:
+    """A dataset of the champion's run. MLflow keeps its address and its digest, not its rows."""
+
+    client: MlflowClient
+    champion: Champion
+    given: DatasetInput
+
+    @property
+    def tags(self) -> dict[str, str]:
+        return {tag.key: tag.value for tag in self.given.tags}
+
+    def __str__(self) -> str:
+        return f"The dataset {self.given.dataset.name!r} of {self.champion}"
+
+    def read(self) -> LabelledRows:
+        """Return the rows, with the champion's columns in its order; refuse a changed file."""
+        sealed = self.tags.get(SHA256)
+        with TemporaryDirectory(prefix="rtscv-data-") as folder:
+            path = self._fetch(Path(folder))
+            digest = file_digest(path)
+            if sealed is not None and digest != sealed:
+                raise self._changed(f"its SHA-256 is {digest[:12]}, not {sealed[:12]}")
+            frame = self._read_file(path)
+        findings = () if sealed is not None else self._compare(frame, digest)
+        label = self.tags.get(LABEL) or self._find_label(frame)
+        if label not in frame.columns:
+            raise TrainingDataError(
+                f"{self} has no label column {label!r}; it has "
+                f"{', '.join(map(repr, frame.columns))}.",
+                code=Code.LABEL_UNKNOWN,
+            )
+        _check_columns([name for name in frame.columns if name != label], self.champion, str(self))
+        rows = frame.reset_index(drop=True)
+        return LabelledRows(
+            rows.reindex(columns=self.champion.column_names),
+            rows[label].to_numpy(),
+            label=label,
+            source=f"dataset {self.given.dataset.name!r} on its run",
+            digest=digest,
+            findings=findings,
+        )
+
+    def _fetch(self, folder: Path) -> Path:
+        """Download the dataset's one file."""
+        dataset = self.given.dataset
+        if SHA256 in self.tags:
+            # MLflow keeps one address for all equal datasets of an experiment, which may be that
+            # of an older champion's run. What `log_champion` logged is on the champion's own run.
+            kept = data_path(self.tags[MLFLOW_DATASET_CONTEXT], self.tags[SHA256])
+            address = f"runs:/{self.champion.run_id}/{kept}"
+            dataset = Dataset(dataset.name, dataset.digest, "local", json.dumps({"uri": address}))
+        try:
+            source = mlflow.data.get_source(dataset)
+            uri = getattr(source, "uri", None)
+            if isinstance(source, FileSystemDatasetSource) and uri:
+                # From this client's server: the source itself would ask MLflow's global one.
+                path = Path(
+                    mlflow.artifacts.download_artifacts(
+                        artifact_uri=uri,
+                        dst_path=str(folder),
+                        tracking_uri=self.client.tracking_uri,
+                    )
+                )
+            else:
+                path = Path(source.load())
+        except Exception as error:  # each kind of source fails in its own library's way
+            if self._is_in_mlflow(json.loads(dataset.source).get("uri", "")):
+                raise ServiceError(
+                    f"{self} is in MLflow, but could not be downloaded: {error}. Try again.",
+                    code=Code.MLFLOW,
+                ) from error
+            raise TrainingDataError(
+                f"{self} cannot be fetched from its source {plain(dataset.source, 200)} "
+                f"({dataset.source_type}): {error}. MLflow keeps a dataset's address, not its "
+                "rows. Restore it, or log the champion with rtscv_mlops.log_champion. "
+                f"{USE_REFERENCE}",
+                code=Code.TRAINING_DATA_MISSING,
+            ) from error
+        if path.is_file():
+            return path
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        if len(files) != 1:
+            raise TrainingDataError(
+                f"{self} is a folder of {len(files)} files, but only a single Parquet or CSV file "
+                f"can be compared with its digest. {USE_REFERENCE}",
+                code=Code.TRAINING_DATA_MISSING,
+            )
+        return files[0]
+
+    def _is_in_mlflow(self, address: str) -> bool:
+        """Return whether a file that could not be fetched exists; the failure does not say."""
+        if not address.startswith("runs:/"):
+            return False
+        run_id, _, path = address.removeprefix("runs:/").partition("/")
+        with asking(f"list the files of run {run_id}"):
+            folder = path.rpartition("/")[0] or None
+            files = get_or_none(self.client.list_artifacts, run_id, folder)
+        return path in {file.path for file in files or ()}
+
+    def _read_file(self, path: Path) -> pd.DataFrame:
+        if not any(path.name.lower().endswith(format_.suffixes) for format_ in FORMATS):
+            raise TrainingDataError(
+                f"{self} is the file {path.name}, neither Parquet nor CSV. {USE_REFERENCE}",
+                code=Code.BAD_TRAINING_DATA,
+            )
+        try:
+            return read_training_file(path)
+        except TrainingDataError as error:
+            raise TrainingDataError(f"{self} cannot be read. {error}", code=error.code) from error
+
+    def _find_label(self, frame: pd.DataFrame) -> str:
+        names = [str(name) for name in frame.columns if name not in self.champion.column_names]
+        usual = [name for name in names if name.lower() in USUAL_LABELS]
+        candidates = names if len(names) == 1 else usual
+        if len(candidates) != 1:
+            raise TrainingDataError(
+                f"{self} does not say which column is the label; besides the model's columns it "
+                f"has {', '.join(map(repr, names)) or 'none'}. Name the data and its label in the "
+                "monitor's reference:.",
+                code=Code.LABEL_UNKNOWN,
+            )
+        return candidates[0]
+
+    def _compare(self, frame: pd.DataFrame, digest: str) -> tuple[str, ...]:
+        """Compare rows with what MLflow recorded; return a finding if that proves nothing."""
+        recorded = self.given.dataset
+        rows = json.loads(recorded.profile or "{}").get("num_rows")
+        if rows is not None and rows != len(frame):
+            raise self._changed(f"it has {len(frame)} rows, not {rows}")
+        with _unwarned():  # The digest alone: a schema would read each value.
+            now = str(from_pandas(frame, source=".").digest)
+        if recorded.digest in {now, digest, digest[:DIGEST_LIMIT]}:
+            return ()
+        same_schema = recorded.schema == describe_table(frame)["schema"]
+        if same_schema and len(recorded.digest) == len(now):
+            raise self._changed(f"MLflow's digest of it is {now}, not {recorded.digest}")
+        return (
+            f"{self} has the digest {recorded.digest}, which cannot be computed from the file. So "
+            "the rows may have changed since the fit.",
+        )
+
+    def _changed(self, how: str) -> TrainingDataError:
+        return TrainingDataError(
+            f"{self} has changed since it was logged: {how}. Restore the file, or log the champion "
+            f"again. {USE_REFERENCE}",
+            code=Code.TRAINING_DATA_CHANGED,
+        )
+
+
+# -- what a fit needs
+
+
+def check_training_data(data: LabelledRows, champion: Champion) -> tuple[str, ...]:
+    """Check that a fit can learn from this data; return sentences about what is unusual."""
+    what, features, labels = f"The training data of {champion}", data.features, data.labels
+    _check_columns(list(map(str, features.columns)), champion, what)
+    if len(features) != len(labels):
         raise TrainingDataError(
-            f"{what} has no label column {label!r}; it has {', '.join(map(repr, frame.columns))}.",
-            code=Code.LABEL_UNKNOWN,
+            f"{what} has {len(features)} rows and {len(labels)} labels. Give one label per row."
         )
-    _check_columns([name for name in frame.columns if name != label], champion, what)
-    rows = frame.reset_index(drop=True)
-    return rows.reindex(columns=champion.column_names), rows[label]
+    _check_labels(pd.Series(labels), what)
+    counts = pd.Series(labels).value_counts()
+    if len(counts) < 2:
+        raise TrainingDataError(
+            f"{what} has {len(counts)} class(es). At least two are needed to tell a new class "
+            "from the known ones.",
+            code=Code.ONE_CLASS,
+        )
+    single = [repr(label) for label, count in counts.items() if count == 1]
+    if single:
+        raise TrainingDataError(
+            f"{what} has only one example of {', '.join(single)}. Cross-validation needs two; add "
+            "examples, or drop the class.",
+            code=Code.TOO_FEW_EXAMPLES,
+        )
+    names = sorted((label for label in counts.index if isinstance(label, str)), key=_fold)
+    findings = [
+        f"{what} has labels that differ only by case, blanks or Unicode form: "
+        f"{', '.join(map(repr, sorted(alike)))}. If they mean one class, write them alike."
+        for alike in (list(group) for _, group in groupby(names, key=_fold))
+        if len(alike) > 1
+    ]
+    if counts.max() >= MAX_IMBALANCE * counts.min():
+        findings.append(
+            f"{what} has {counts.max()} rows of {counts.idxmax()!r} and {counts.min()} of "
+            f"{counts.idxmin()!r}: rows of the rare class may look unknown."
+        )
+    empty = [repr(str(name)) for name, is_empty in features.isna().all().items() if is_empty]
+    if empty:
+        findings.append(f"{what} has no value in column(s) {', '.join(empty)}.")
+    return tuple(findings)
 
 
 def _check_columns(names: Sequence[str], champion: Champion, what: str) -> None:
@@ -76,25 +318,8 @@ def _check_columns(names: Sequence[str], champion: Champion, what: str) -> None:
         )
 
 
-def check_training_data(
-    features: pd.DataFrame, labels: pd.Series, champion: Champion
-) -> tuple[str, ...]:
-    """Check that a fit can learn from this data; return what is odd about it, as sentences."""
-    what = f"The training data of {champion}"
-    _check_columns(list(map(str, features.columns)), champion, what)
-    if len(features) != len(labels):
-        raise TrainingDataError(
-            f"{what} has {len(features)} rows and {len(labels)} labels. Give one label per row."
-        )
-    _check_present(labels, what)
-    _check_kind(labels, what)
-    _check_written_alike(labels, what)
-    counts = labels.value_counts()
-    _check_counts(counts, what)
-    return (*_near_names(counts, what), *_imbalance(counts, what), *_empty_columns(features, what))
-
-
-def _check_present(labels: pd.Series, what: str) -> None:
+def _check_labels(labels: pd.Series, what: str) -> None:
+    """Raise unless every row has a label, and all labels are of one usable type."""
     empty = labels.isna() | labels.map(lambda label: isinstance(label, str) and not label.strip())
     if empty.any():
         raise TrainingDataError(
@@ -102,32 +327,30 @@ def _check_present(labels: pd.Series, what: str) -> None:
             "rows, or label them.",
             code=Code.LABELS_MISSING,
         )
-
-
-def _check_kind(labels: pd.Series, what: str) -> None:
-    kinds = {_kind(label) for label in labels.unique()}
-    if len(kinds) > 1:
+    # The first label of each kind.
+    examples = {_kind(label): label for label in reversed(labels.unique().tolist())}
+    if len(examples) > 1:
+        kinds = sorted(examples)
         raise TrainingDataError(
-            f"{what} has labels of several types: {', '.join(sorted(kinds))}, such as "
-            f"{_examples(labels, kinds)}. A class must have one name; write all labels alike.",
+            f"{what} has labels of several types: {', '.join(kinds)}, such as "
+            f"{' and '.join(repr(examples[kind]) for kind in kinds)}. A class must have one name; "
+            "write all labels alike.",
             code=Code.LABELS_MIXED,
         )
-    if (kind := next(iter(kinds), "text")) not in {"text", "integer", "boolean", "float"}:
+    kind = next(iter(examples), "text")
+    if kind not in KINDS:
         raise TrainingDataError(
-            f"{what} has labels of the type {kind}. One text, number or truth value per row is "
-            "what can be monitored, not several labels a row.",
+            f"{what} has labels of the type {kind}. Each row needs a single label: text, a number "
+            "or a boolean.",
             code=Code.LABELS_UNUSABLE,
         )
     if kind == "float" and not (labels.astype(float) % 1 == 0).all():
         raise TrainingDataError(
-            f"{what} has numbers with fractions as labels, so it is a regression. Only classes "
-            "can be new.",
+            f"{what} has numbers with fractions as labels, so it is for a regression. Only a "
+            "classifier can be monitored.",
             code=Code.LABELS_UNUSABLE,
         )
-
-
-def _check_written_alike(labels: pd.Series, what: str) -> None:
-    """Refuse 1 beside 1.0 where both are text, as in a CSV file: they are one class."""
+    # In a CSV file, 1 and 1.0 may both be text, but they are one class.
     texts = {label for label in labels.unique() if isinstance(label, str)}
     pairs = [(text.partition(".")[0], text) for text in sorted(texts) if WHOLE.fullmatch(text)]
     twice = [f"{short!r} and {text!r}" for short, text in pairs if short in texts]
@@ -140,309 +363,33 @@ def _check_written_alike(labels: pd.Series, what: str) -> None:
 
 
 def _kind(label: Any) -> str:
-    kinds: dict[str, type | tuple[type, ...]] = {
-        "boolean": (bool, np.bool_),
-        "integer": (int, np.integer),
-        "float": (float, np.floating),
-        "text": str,
-    }
-    return next((kind for kind, is_of in kinds.items() if isinstance(label, is_of)), _name(label))
+    kinds = (kind for kind, types in KINDS.items() if isinstance(label, types))
+    return next(kinds, type(label).__name__)
 
 
-def _name(label: Any) -> str:
-    return type(label).__name__
-
-
-def _examples(labels: pd.Series, kinds: set[str]) -> str:
-    first = {kind: next(label for label in labels if _kind(label) == kind) for kind in kinds}
-    return " and ".join(repr(first[kind]) for kind in sorted(kinds))
-
-
-def _check_counts(counts: pd.Series, what: str) -> None:
-    if len(counts) < 2:
-        raise TrainingDataError(
-            f"{what} has {len(counts)} class(es). At least two are needed to tell a new one from "
-            "what is known.",
-            code=Code.ONE_CLASS,
-        )
-    single = [repr(label) for label, count in counts.items() if count == 1]
-    if single:
-        raise TrainingDataError(
-            f"{what} has one example only of {', '.join(single)}. Cross-validation needs two; add "
-            "examples, or drop the class.",
-            code=Code.TOO_FEW_EXAMPLES,
-        )
-
-
-def _near_names(counts: pd.Series, what: str) -> list[str]:
-    """Return a sentence for labels that differ only by case, blanks or Unicode form."""
-    names = sorted((label for label in counts.index if isinstance(label, str)), key=_folded)
-    groups = [list(group) for _, group in groupby(names, key=_folded)]
-    return [
-        f"{what} has labels that differ by case, blanks or Unicode form only: "
-        f"{', '.join(map(repr, sorted(group)))}. If they mean one class, write them alike."
-        for group in groups
-        if len(group) > 1
-    ]
-
-
-def _folded(label: str) -> str:
+def _fold(label: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", label).casefold().split())
 
 
-def _imbalance(counts: pd.Series, what: str) -> list[str]:
-    if counts.max() < MAX_IMBALANCE * counts.min():
-        return []
-    return [
-        f"{what} has {counts.max()} rows of {counts.idxmax()!r} and {counts.min()} of "
-        f"{counts.idxmin()!r}: rows of the rare class may look unknown."
-    ]
-
-
-def _empty_columns(features: pd.DataFrame, what: str) -> list[str]:
-    empty = [repr(str(name)) for name, gone in features.isna().all().items() if gone]
-    return [f"{what} has no value in column(s) {', '.join(empty)}."] if empty else []
-
-
-TRAINING, EVALUATION = "training", "evaluation"
-SHA256 = "rtscv.sha256"
-LABEL = "rtscv.label"
-"""Tags of a dataset input that `log_champion` adds to MLflow's own."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingData:
-    """Labelled rows, with the champion's columns in its order.
-
-    `digest` is the SHA-256 of the file. `holdout` are rows and labels that the champion was not
-    fitted on. `findings` are sentences about what was odd but could be handled; what a fit needs
-    is checked by `check_training_data`, wherever the rows come from.
-    """
-
-    features: pd.DataFrame
-    labels: pd.Series
-    digest: str
-    source: str
-    holdout: tuple[pd.DataFrame, pd.Series] | None = None
-    findings: tuple[str, ...] = ()
-
-
-def load_training_data(client: MlflowClient, champion: Champion) -> TrainingData:
-    """Return the dataset that was logged on the champion's run with the context `training`."""
-    inputs = _datasets(client, champion)
-    if TRAINING not in inputs:
-        raise TrainingDataError(
-            f"{champion} has no training data: its run logged no dataset with the context "
-            "'training'. Log the model by rtscv_mlops.log_champion, or call mlflow.log_input("
-            f"dataset, context='training') on its run. {USE_REFERENCE}",
-            code=Code.TRAINING_DATA_MISSING,
-        )
-    data = _read_input(client, inputs[TRAINING], champion)
-    if EVALUATION not in inputs:
-        return data
-    holdout = _read_input(client, inputs[EVALUATION], champion)
-    findings = (*data.findings, *holdout.findings)
-    return replace(data, holdout=(holdout.features, holdout.labels), findings=findings)
-
-
-def is_rectified(client: MlflowClient, champion: Champion) -> bool:
-    """Return whether a monitor made this champion from a window."""
-    if champion.run_id is None:
-        return False
-    with asking(f"read the run of {champion}"):
-        return bool(client.get_run(champion.run_id).data.tags.get(tags.KIND) == "window")
-
-
-def _datasets(client: MlflowClient, champion: Champion) -> dict[str, DatasetInput]:
-    """Return the run's datasets by context; of several, the first."""
-    if champion.run_id is None:
-        return {}
-    with asking(f"read the run of {champion}"):
-        inputs = client.get_run(champion.run_id).inputs
-    given = inputs.dataset_inputs if inputs else []
-    return {_tags(one).get(MLFLOW_DATASET_CONTEXT, ""): one for one in reversed(given)}
-
-
-def _tags(given: DatasetInput) -> dict[str, str]:
-    return {tag.key: tag.value for tag in given.tags}
-
-
-def _read_input(client: MlflowClient, given: DatasetInput, champion: Champion) -> TrainingData:
-    named, dataset = _tags(given), given.dataset
-    what = f"The dataset {dataset.name!r} of {champion}"
-    with TemporaryDirectory(prefix="rtscv-data-") as folder:
-        path = _fetch(client, _source(given, champion), Path(folder), what)
-        digest = file_digest(path)
-        if SHA256 in named and digest != named[SHA256]:
-            raise _changed(what, f"its SHA-256 is {digest[:12]}, not {named[SHA256][:12]}")
-        frame = _read_table(path, what)
-    findings = () if SHA256 in named else _compare(dataset, frame, digest, what)
-    label = named.get(LABEL) or find_label(frame, champion, what)
-    features, labels = split_labels(frame, label, champion, what)
-    source = f"dataset {dataset.name!r} on its run"
-    return TrainingData(features, labels, digest, source, findings=findings)
-
-
-def _changed(what: str, how: str) -> TrainingDataError:
-    return TrainingDataError(
-        f"{what} has changed since it was logged: {how}. Restore the file, or log the champion "
-        f"again. {USE_REFERENCE}",
-        code=Code.TRAINING_DATA_CHANGED,
-    )
-
-
-# -- files
-
-
-def data_path(context: str, digest: str) -> str:
-    """Return the path at which `log_champion` keeps a table on its run."""
-    return f"{context}/{digest}.parquet"
-
-
-def _source(given: DatasetInput, champion: Champion) -> Dataset:
-    """Return the dataset with the address of its rows.
-
-    MLflow keeps one address for all equal datasets of an experiment, which may be that of an older
-    champion's run. What `log_champion` logged is on the champion's own run as well.
-    """
-    named, dataset = _tags(given), given.dataset
-    if SHA256 not in named:
-        return dataset
-    address = f"runs:/{champion.run_id}/{data_path(named[MLFLOW_DATASET_CONTEXT], named[SHA256])}"
-    return Dataset(dataset.name, dataset.digest, "local", json.dumps({"uri": address}))
-
-
-def _fetch(client: MlflowClient, dataset: Dataset, folder: Path, what: str) -> Path:
-    """Download the dataset's one file."""
-    try:
-        path = Path(_download(client, mlflow.data.get_source(dataset), folder))
-    except Exception as error:  # each kind of source fails in its own library's way
-        if _is_there(client, json.loads(dataset.source).get("uri", "")):
-            raise ServiceError(
-                f"{what} is in MLflow, which could not send it: {error}. Try again.",
-                code=Code.MLFLOW,
-            ) from error
-        raise TrainingDataError(
-            f"{what} cannot be fetched from its source {_short(dataset.source)} "
-            f"({dataset.source_type}): {error}. MLflow keeps a dataset's address, not its rows. "
-            f"Restore it, or log the champion by rtscv_mlops.log_champion. {USE_REFERENCE}",
-            code=Code.TRAINING_DATA_MISSING,
-        ) from error
-    if path.is_dir():
-        path = _only_file(path, what)
-    return path
-
-
-def _is_there(client: MlflowClient, address: str) -> bool:
-    """Return whether a file that could not be fetched is in MLflow: its failure does not say."""
-    if not address.startswith("runs:/"):
-        return False
-    run_id, _, path = address.removeprefix("runs:/").partition("/")
-    with asking(f"look for {address}"):
-        folder = path.rpartition("/")[0] or None
-        files = get_or_none(client.list_artifacts, run_id, folder)
-    return path in {file.path for file in files or ()}
-
-
-def _download(client: MlflowClient, source: DatasetSource, folder: Path) -> Any:
-    address = getattr(source, "uri", None)
-    if isinstance(source, FileSystemDatasetSource) and address:
-        # From this client's server: the source itself would ask MLflow's global one.
-        return mlflow.artifacts.download_artifacts(
-            artifact_uri=address, dst_path=str(folder), tracking_uri=client.tracking_uri
-        )
-    return source.load()
-
-
-def _only_file(folder: Path, what: str) -> Path:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    if len(files) != 1:
-        raise TrainingDataError(
-            f"{what} is a folder of {len(files)} files; one Parquet or CSV file can be compared "
-            f"with its digest. {USE_REFERENCE}",
-            code=Code.TRAINING_DATA_MISSING,
-        )
-    return files[0]
-
-
-def _short(text: str, limit: int = 200) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}..."
-
-
-def _read_table(path: Path, what: str) -> pd.DataFrame:
-    try:
-        if path.suffix.lower() in {".parquet", ".pq"}:
-            return pd.read_parquet(path)
-        if path.suffix.lower() == ".csv":
-            return pd.read_csv(
-                path, float_precision="round_trip", keep_default_na=False, na_values=[""]
-            )
-    except (ValueError, OSError, ArrowException) as error:
-        raise TrainingDataError(
-            f"{what} cannot be read: {error}", code=Code.BAD_TRAINING_DATA
-        ) from error
-    raise TrainingDataError(
-        f"{what} is the file {path.name}, neither Parquet nor CSV. {USE_REFERENCE}",
-        code=Code.BAD_TRAINING_DATA,
-    )
-
-
-def described(frame: pd.DataFrame) -> dict[str, str]:
-    """Return what MLflow records of a table: its columns, its size, its digest."""
-    with _unwarned():
-        description: dict[str, str] = from_pandas(frame, source=".").to_dict()
-    return description
-
-
-def _digest(frame: pd.DataFrame) -> str:
-    """Return MLflow's digest of a table, without its schema, which would read each value."""
-    with _unwarned():
-        return str(from_pandas(frame, source=".").digest)
-
-
-@contextmanager
-def _unwarned() -> Iterator[None]:
-    """Suppress MLflow's warnings about whole numbers and about a table's source."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        yield
-
-
-def _compare(dataset: Dataset, frame: pd.DataFrame, digest: str, what: str) -> tuple[str, ...]:
-    """Compare rows with what MLflow recorded; return a finding if that proves nothing."""
-    rows = json.loads(dataset.profile or "{}").get("num_rows")
-    if rows is not None and rows != len(frame):
-        raise _changed(what, f"it has {len(frame)} rows, not {rows}")
-    now = _digest(frame)
-    if dataset.digest in {now, digest, digest[:DIGEST_LIMIT]}:
-        return ()
-    same_schema = dataset.schema == described(frame)["schema"]
-    if same_schema and len(dataset.digest) == len(now):
-        raise _changed(what, f"MLflow's digest of it is {now}, not {dataset.digest}")
-    return (
-        f"{what} carries the digest {dataset.digest}, which cannot be computed from the file, so "
-        "nobody knows whether the rows are still those of the fit.",
-    )
-
-
-NAMED_CLASSES = 20
+# -- classes by name
 
 
 def find_class(text: str, classes: Sequence[Any]) -> Any:
     """Return the class that an argument of the command line means, whatever its label's type."""
     exact = [label for label in classes if str(label) == text]
-    found = exact or [label for label in classes if _spelling(label) == _spelling(text)]
-    if len(found) > 1:
+    matches = exact or [label for label in classes if _spelling(label) == _spelling(text)]
+    if len(matches) > 1:
         raise InputError(
-            f"The class {text!r} could be {name_classes(found)}. Write it exactly as one of them.",
+            f"The class {text!r} could be {name_classes(matches)}. Write it exactly as one of "
+            "them.",
             code=Code.UNKNOWN_CLASS,
         )
-    if not found:
+    if not matches:
         raise InputError(
             f"The model was not taught a class {text!r}. Its classes are {name_classes(classes)}.",
             code=Code.UNKNOWN_CLASS,
         )
-    return found[0]
+    return matches[0]
 
 
 def name_classes(classes: Sequence[Any]) -> str:

@@ -92,11 +92,11 @@ def _check_training(monitor: Monitor, client: MlflowClient, champion: Champion) 
         yield Check("training data", "problem", str(error))
         return
     classes = len(set(training.known.labels.tolist()))
-    held_out = "" if training.holdout is None else f", {len(training.holdout.labels)} held out"
+    held_out = "" if training.holdout is None else f", {len(training.holdout)} held out"
     yield Check(
         "training data",
         "ok",
-        f"{len(training.known.labels)} rows{held_out}, {classes} classes, from {training.source}",
+        f"{len(training.known)} rows{held_out}, {classes} classes, from {training.known.source}",
     )
     yield from (Check("training data", "warning", finding) for finding in training.findings)
 

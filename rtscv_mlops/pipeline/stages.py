@@ -21,7 +21,7 @@ from rtscv_mlops.judging import reference
 from rtscv_mlops.judging.evidence import spread_as_all_rows, write_rows
 from rtscv_mlops.judging.findings import find_volume_jump
 from rtscv_mlops.judging.judge import Rectification, WindowJudge, check_baseline, shown_columns
-from rtscv_mlops.judging.reference import Baseline, Training, find_baseline, find_training
+from rtscv_mlops.judging.reference import Baseline, TrainingData, find_baseline, find_training
 from rtscv_mlops.models.load import Champion, as_estimator, load_champion
 from rtscv_mlops.models.register import log_fitted_on
 from rtscv_mlops.models.save import save_rectified
@@ -61,7 +61,7 @@ class WindowContext:
     monitor: Monitor
     registry: ModelRegistry
     champion: Champion
-    training: Training
+    training: TrainingData
     baseline: Baseline
     window: Window
     profile: Profile
@@ -232,10 +232,10 @@ def _log_inputs(context: WindowContext) -> None:
     context.run.log_dataset(
         "reference",
         "reference",
-        source=training.source,
-        digest=training.digest,
+        source=training.known.source,
+        digest=training.known.digest,
         frame=training.known.features,
-        profile={"num_rows": len(training.known.labels)},
+        profile={"num_rows": len(training.known)},
     )
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 import pyarrow as pa
@@ -45,7 +44,7 @@ from rtscv_mlops.sources.sample import Sketch
 from rtscv_mlops.sources.stream import Budget, RowStream
 from rtscv_mlops.sources.times import Span, is_past_partition
 from rtscv_mlops.text import counted, listed, shown
-from rtscv_mlops.window import Column, Interval, Window
+from rtscv_mlops.window import Column, Interval, LabelledRows, Window
 
 # Errors of the settings, the access rights or the whole source, not of a single file.
 SOURCE_ERRORS = {Code.NO_TIMEZONE, Code.NO_ACCESS, Code.SIZE_CAP}
@@ -368,17 +367,11 @@ def _describe_values(features: pd.DataFrame, sketch: Sketch) -> Iterator[str]:
         yield f"Found {columns} with one value only: {listed(constant, 3)}."
 
 
-class Reference(NamedTuple):
-    """Training data in an arbitrary but fixed order, and a digest that ignores the order."""
+def read_reference(settings: ReferenceSettings, columns: Sequence[Column]) -> LabelledRows:
+    """Read training data in an arbitrary but fixed order, with a digest that ignores the order.
 
-    features: pd.DataFrame
-    labels: pd.Series
-    digest: str
-    findings: tuple[str, ...]
-
-
-def read_reference(settings: ReferenceSettings, columns: Sequence[Column]) -> Reference:
-    """Read training data; a digest other than the expected one is an error."""
+    A digest other than the expected one is an error.
+    """
     wanted = [*feature_columns(columns, settings.label), SourceColumn(LABEL, settings.label)]
     reader = SourceReader(settings, wanted, Sketch(EVERYTHING, 0))
     with _as_training_data():
@@ -403,7 +396,14 @@ def read_reference(settings: ReferenceSettings, columns: Sequence[Column]) -> Re
             f"{counted(int(labels.isna().sum()), 'training row')}. Label or remove them.",
             code=Code.LABELS_MISSING,
         )
-    return Reference(features, labels, digest, tuple(reader.findings))
+    return LabelledRows(
+        features,
+        labels.to_numpy(),
+        label=settings.label,
+        source=settings.path or settings.table or "the query of the monitor's reference",
+        digest=digest,
+        findings=tuple(reader.findings),
+    )
 
 
 def read_training_file(path: Path) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from rtscv_mlops.models.register import log_champion
 from rtscv_mlops.models.training import check_training_data
 from rtscv_mlops.review.answers import show_challenger
 from rtscv_mlops.tracking.registry import ModelRegistry, save_report
+from rtscv_mlops.window import LabelledRows
 from tests.catalogue.bench import (
     NUMBERS,
     Bench,
@@ -118,7 +119,7 @@ refused_training(
     "class-of-one-example",
     [*np.repeat(["ape", "bee"], 74), "ape", "cat"],
     "too_few_examples",
-    "training data .* one example only of 'cat'. .*add examples, or drop the class",
+    "training data .* only one example of 'cat'. .*add examples, or drop the class",
 )
 refused_training(
     72,
@@ -166,9 +167,10 @@ def float_labels(bench):
 def one_as_text_and_number(bench):
     champion = load_champion(bench.client, bench.monitor().model)
     X, _ = shapes(60)
+    labels = np.array([1, "1", 1.0] * 20, dtype=object)
     says = "labels of several types: integer, text, such as 1 and '1'"
     with error_of(TrainingDataError, "labels_mixed", says):
-        check_training_data(X, pd.Series([1, "1", 1.0] * 20, dtype=object), champion)
+        check_training_data(LabelledRows(X, labels), champion)
 
 
 @PART.row(75, "one-as-two-texts")
@@ -213,16 +215,17 @@ for name, gap in {"missing": None, "blank": " "}.items():
 def thousand_classes(bench):
     champion = load_champion(bench.client, bench.monitor().model)
     X, _ = shapes(2_000)
-    labels = pd.Series(np.repeat(np.arange(1_000), 2))
-    assert check_training_data(X, labels, champion) == ()
+    labels = np.repeat(np.arange(1_000), 2)
+    assert check_training_data(LabelledRows(X, labels), champion) == ()
 
 
 @PART.row(79, "several-labels-a-row")
 def several_labels_a_row(bench):
     champion = load_champion(bench.client, bench.monitor().model)
     X, _ = shapes(60)
-    with error_of(TrainingDataError, "labels_unusable", "of the type tuple.* not several labels"):
-        check_training_data(X, pd.Series([("ape", "bee"), ("cat",)] * 30), champion)
+    labels = pd.Series([("ape", "bee"), ("cat",)] * 30).to_numpy()
+    with error_of(TrainingDataError, "labels_unusable", "of the type tuple.* a single label"):
+        check_training_data(LabelledRows(X, labels), champion)
 
 
 refused_training(
@@ -230,7 +233,7 @@ refused_training(
     "regression-target",
     np.linspace(0.1, 9.9, 150),
     "labels_unusable",
-    "numbers with fractions as labels, so it is a regression",
+    "numbers with fractions as labels, so it is for a regression",
 )
 
 
@@ -240,7 +243,7 @@ def regressor(bench):
 
     X, _ = shapes(60)
     model = LinearRegression().fit(X[FEATURES], X["height"])
-    with error_of(ModelError, "no_classifier", "LinearRegression, a regressor. Only classifiers"):
+    with error_of(ModelError, "no_classifier", "LinearRegression, a regressor. Only a classifier"):
         uri = bench.client.tracking_uri
         log_champion(model, X[FEATURES], X["height"], name=bench.name, tracking_uri=uri)
 
@@ -277,16 +280,16 @@ def hostile_labels_and_columns(bench):
 def labels_that_look_alike(bench):
     champion = load_champion(bench.client, bench.monitor().model)
     X, _ = shapes(60)
-    labels = pd.Series(["bee", "Bee", "bee ", "caf\u00e9", "cafe\u0301", "dog"] * 10)
-    bees, cafes = check_training_data(X, labels, champion)
+    labels = np.array(["bee", "Bee", "bee ", "caf\u00e9", "cafe\u0301", "dog"] * 10)
+    bees, cafes = check_training_data(LabelledRows(X, labels), champion)
     assert "'Bee', 'bee', 'bee '" in bees
-    assert "differ by case, blanks or Unicode form only" in cafes
+    assert "differ only by case, blanks or Unicode form" in cafes
 
 
 @PART.row(82, "extreme-imbalance")
 def extreme_imbalance(bench):
     champion = load_champion(bench.client, bench.monitor().model)
     X, _ = shapes(4_002)
-    labels = pd.Series(["bee"] * 4_000 + ["ape"] * 2)
-    (finding,) = check_training_data(X, labels, champion)
+    labels = np.array(["bee"] * 4_000 + ["ape"] * 2)
+    (finding,) = check_training_data(LabelledRows(X, labels), champion)
     assert "ape" in finding
