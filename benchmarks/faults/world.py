@@ -234,7 +234,7 @@ def _exit_code(error: RtscvError) -> int:
     return {"taken_over": 3, "mlflow": 4, "storage": 5, "mlflow_refused": 6}.get(error.code, 1)
 
 
-def try_here(uri: str, arguments: list[str], place: str, timeout: float) -> list[Any]:
+def try_here(uri: str, arguments: list[str], work: str, timeout: float) -> list[Any]:
     """Try a challenger in this process, which is a fresh one as well."""
     import mlflow
 

@@ -1,4 +1,4 @@
-"""Storing models: serialized by explicit choice, sealed by a manifest, tried in a new process."""
+"""Storing models: serialized as chosen, sealed by a manifest, tried in a new process."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import subprocess
 import sys
 import uuid
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import packages_distributions, version
@@ -34,32 +34,25 @@ from rtscv_mlops.tracking.ledger import create_once
 MODEL_NAME = "model"
 MANIFEST_FILE = "model_manifest.json"
 SAVED_BY = "rtscv.saved_by"
-"""The tag by which the model of a create whose answer was lost is found again."""
+"""A tag that finds a model again if the answer to its creation was lost."""
 BASE_PACKAGES = {"mlflow", "numpy", "pandas", "scikit-learn"}
-HOMES = {
+PACKAGES = {
     "sklearn": "scikit-learn",
     **{name: name for name in ("numpy", "pandas", "scipy", "skops")},
 }
-"""Packages of modules that most models are made of; others are looked for."""
+"""Packages of the modules that most models use; those of others are looked up."""
 
-PASSED_ON = (  # what a fresh Python needs to start; no address, no credential
-    "HOME",
-    "LANG",
-    "LC_ALL",
-    "LD_LIBRARY_PATH",
-    "OMP_NUM_THREADS",
-    "PATH",
-    "PYTHONPATH",
-    "SYSTEMROOT",
-    "TMPDIR",
-    "VIRTUAL_ENV",
+PASSED_ON = (
+    *("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PATH", "PYTHONPATH"),
+    *("SYSTEMROOT", "TMPDIR", "VIRTUAL_ENV"),
 )
-MODULE_HINT = " Install that module, or name its folder in PYTHONPATH by an absolute path."
+"""Environment variables that a new Python process needs to start: no address, no credential."""
+MODULE_HINT = " Install that module, or add the absolute path of its folder to PYTHONPATH."
 
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """A model that MLflow holds: its id, and the files it consisted of when it was sealed."""
+    """A model in MLflow: its id, and the files that it had when it was sealed."""
 
     model_id: str
     manifest: Manifest
@@ -81,11 +74,11 @@ def save_rectified(
     example: pd.DataFrame,
     check: Check = unchecked,
 ) -> SavedModel:
-    """Log a refitted estimator to a run, to be used where the champion is used.
+    """Log a refitted estimator to a run, as a replacement for the champion.
 
-    `estimator` is the bare one, not wrapped by us, so that its users need not install this
-    package. It keeps the champion's inputs; its output has the type of its own labels.
-    `example` are some rows with the champion's columns.
+    `estimator` is stored without our wrapper, so that its users need not install this package.
+    Its signature has the champion's inputs, and the type of its own labels as output. `example`
+    are some rows with the champion's columns.
     """
     from rtscv_mlops.estimator.learner import FactoryClassifier
 
@@ -95,7 +88,8 @@ def save_rectified(
     signature = signature_of(rows, estimator.predict(rows))
     if champion.signature is not None:
         signature = ModelSignature(champion.signature.inputs, signature.outputs)
-        rows = rows if _is_tensor(signature) else example[champion.column_names]
+        if signature.inputs is None or not signature.inputs.is_tensor_spec():
+            rows = example[champion.column_names]
     return store_model(
         client,
         run_id,
@@ -112,16 +106,12 @@ def save_rectified(
 
 
 def signature_of(rows: Any, predictions: Any) -> ModelSignature:
-    """Return the signature of a model that answers these rows with labels."""
+    """Return the signature of a model that predicts these labels for these rows."""
     labels = pd.Series(np.asarray(predictions).ravel()).infer_objects()
     with warnings.catch_warnings():
-        # That whole numbers could not be missing is for the model to say, not for each window.
+        # MLflow warns that whole numbers cannot be missing. That is not news of each window.
         warnings.filterwarnings("ignore", message=".*integer column", category=UserWarning)
         return infer_signature(rows, labels)
-
-
-def _is_tensor(signature: ModelSignature) -> bool:
-    return signature.inputs is not None and signature.inputs.is_tensor_spec()
 
 
 def store_model(
@@ -141,9 +131,16 @@ def store_model(
     `check` is called before each write to the run, and raises if that is not allowed.
     """
     serialization, types = choose_serialization(estimator, trusted_types, allow_pickle)
+    saved_by = uuid.uuid4().hex
+    ours = f"tags.`{SAVED_BY}` = '{saved_by}'"
     with asking(f"store a model on run {run_id}"), TemporaryDirectory(prefix="rtscv-") as folder:
         experiment = client.get_run(run_id).info.experiment_id
-        logged = _create(client, experiment, run_id)
+        logged: LoggedModel = create_once(
+            lambda: next(iter(client.search_logged_models([experiment], ours)), None),
+            lambda: client.create_logged_model(
+                experiment, MODEL_NAME, run_id, tags={SAVED_BY: saved_by}
+            ),
+        )
         path = Path(folder) / MODEL_NAME
         mlflow.sklearn.save_model(
             estimator,
@@ -158,7 +155,7 @@ def store_model(
         )
         client.log_model_artifacts(logged.model_id, str(path))
         check()
-        _link(client, run_id, logged.model_id)
+        _link_model(client, run_id, logged.model_id)
         client.finalize_logged_model(logged.model_id, "READY")
         saved = SavedModel(logged.model_id, list_files(path))
         client.set_logged_model_tags(saved.model_id, {tags.MODEL_SHA256: saved.digest})
@@ -167,18 +164,8 @@ def store_model(
     return saved
 
 
-def _create(client: MlflowClient, experiment: str, run_id: str) -> LoggedModel:
-    """Create an empty logged model; one whose answer was lost is found by its tag and taken."""
-    named = {SAVED_BY: uuid.uuid4().hex}
-    ours = f"tags.`{SAVED_BY}` = '{named[SAVED_BY]}'"
-    return create_once(
-        lambda: next(iter(client.search_logged_models([experiment], ours)), None),
-        lambda: client.create_logged_model(experiment, MODEL_NAME, run_id, tags=named),
-    )
-
-
-def _link(client: MlflowClient, run_id: str, model_id: str) -> None:
-    """Link a model to its run; MLflow refuses a second link, as after a lost answer."""
+def _link_model(client: MlflowClient, run_id: str, model_id: str) -> None:
+    """Link a model to its run. MLflow refuses to do so again after an answer was lost."""
     try:
         client.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])
     except MlflowException:
@@ -187,31 +174,24 @@ def _link(client: MlflowClient, run_id: str, model_id: str) -> None:
             raise
 
 
+_distributions = cache(packages_distributions)  # Looking them up takes a second.
+
+
 def requirements(estimator: Any, serialization: str) -> list[str]:
-    """Return the packages, with their versions, that a reader of the model must have."""
+    """Return the packages, with their versions, that are needed to load the model."""
     parts = [estimator]
     if hasattr(estimator, "get_params"):
         parts += estimator.get_params(deep=True).values()
     used = {(part if isinstance(part, type) else type(part)).__module__ for part in parts}
     modules = {name.partition(".")[0] for name in used} | {serialization}
-    packages = {home for module in modules if (home := _home(module))} | BASE_PACKAGES
+    packages = set(BASE_PACKAGES)
+    for module in modules - sys.stdlib_module_names:
+        known = [PACKAGES[module]] if module in PACKAGES else _distributions().get(module, [])
+        packages.update(known[:1])
     return sorted(f"{package}=={version(package).partition('+')[0]}" for package in packages)
 
 
-def _home(module: str) -> str | None:
-    """Return the package of a module, if it is of one."""
-    if module in sys.stdlib_module_names:
-        return None
-    return HOMES[module] if module in HOMES else _homes().get(module, [None])[0]
-
-
-@cache
-def _homes() -> Mapping[str, list[str]]:
-    """Return the packages of each module; finding them takes a second."""
-    return packages_distributions()
-
-
-# -- a fresh process
+# -- a new process
 
 TRIAL = Path(__file__).with_name("trial.py")
 TRIAL_CONSTANTS = json.dumps({"thresholds": GC_THRESHOLDS, "adapters": ADAPTERS})
@@ -225,45 +205,42 @@ def verify_version(
     digest: str | None = None,
     timeout: float = 300,
 ) -> list[Any]:
-    """Load a stored model in a fresh process, and return what it predicts for the example.
+    """Load a stored model in a new process, and return what it predicts for the example.
 
     `uri` is `models:/<model_id>` or `models:/<name>/<version>`. The files are fetched here and
     compared with `digest`; the process that loads them gets no address and no credential. Without
     an example, the model's own input example is used.
     """
-    with fetched(client, uri) as folder, TemporaryDirectory(prefix="rtscv-") as place:
-        found = list_files(folder).digest
-        if digest is not None and found != digest:
+    with fetched(client, uri) as folder, TemporaryDirectory(prefix="rtscv-") as work:
+        stored = list_files(folder).digest
+        if digest is not None and stored != digest:
             raise ModelError(
-                f"The files of {uri} have the digest {found[:12]}, not {digest[:12]} as when they "
-                "were sealed. They were changed; do not use this model.",
+                f"The files of {uri} have the digest {stored[:12]}, but were sealed with "
+                f"{digest[:12]}: they were changed. Do not use this model.",
                 code=Code.DIGEST_MISMATCH,
             )
-        rows = _write_rows(example, Path(place))
-        return run_trial(uri, [str(folder), rows], place, timeout)
+        rows = ""
+        if isinstance(example, pd.DataFrame):
+            rows = str(Path(work) / "rows.parquet")
+            # A signature has no categories: users of the model send them as text.
+            categories = example.select_dtypes("category").columns
+            example.astype(dict.fromkeys(categories, str)).to_parquet(rows)
+        elif example is not None:
+            rows = str(Path(work) / "rows.npy")
+            np.save(rows, example, allow_pickle=False)
+        return run_trial(uri, [str(folder), rows], work, timeout)
 
 
-def _write_rows(example: Any, folder: Path) -> str:
-    if example is None:
-        return ""
-    if isinstance(example, pd.DataFrame):
-        # A signature knows no categories: users of the model send them as text.
-        categories = example.select_dtypes("category").columns
-        example.astype(dict.fromkeys(categories, str)).to_parquet(folder / "rows.parquet")
-        return str(folder / "rows.parquet")
-    np.save(folder / "rows.npy", example, allow_pickle=False)
-    return str(folder / "rows.npy")
-
-
-def run_trial(uri: str, arguments: list[str], place: str, timeout: float) -> list[Any]:
+def run_trial(uri: str, arguments: list[str], work: str, timeout: float) -> list[Any]:
+    """Run `trial.py` in the folder `work`, and return the predictions that it prints."""
     environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     environment |= {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "ignore"}
-    unusable = f"{uri} was stored, but a fresh process could not use it"
+    unusable = f"{uri} was stored, but a new process could not use it"
     try:
         done = subprocess.run(
             [sys.executable, str(TRIAL), *arguments, TRIAL_CONSTANTS],
             env=environment,
-            cwd=place,
+            cwd=work,
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -271,7 +248,7 @@ def run_trial(uri: str, arguments: list[str], place: str, timeout: float) -> lis
         )
     except subprocess.TimeoutExpired as error:
         raise ModelError(
-            f"{unusable}: it had no answer after {timeout:g} s.", code=Code.CHALLENGER_UNUSABLE
+            f"{unusable}: it did not answer within {timeout:g} s.", code=Code.CHALLENGER_UNUSABLE
         ) from error
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
