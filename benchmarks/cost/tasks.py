@@ -258,11 +258,10 @@ PARTS = (
     ("rtscv_mlops.pipeline.stages", "find_training", "find the training data"),
     ("rtscv_mlops.pipeline.stages", "read_window", "read the window, count all rows"),
     ("rtscv_mlops.judging.judge", "fit_rtscv", "RTSCV, refit included"),
-    ("rtscv_mlops.judging.judge", "predict", SCORING),
     ("rtscv_mlops.judging.describe", "predict", SCORING),
-    ("rtscv_mlops.judging.judge", "project", "lay rows out for a picture"),
+    ("rtscv_mlops.judging.describe", "project", "lay rows out for a picture"),
     ("rtscv_mlops.pipeline.stages", "save_rectified", "store the challenger"),
-    ("rtscv_mlops.pipeline.stages", "_keep_training", "store what it was fitted on"),
+    ("rtscv_mlops.pipeline.stages", "log_fitted_on", "store what it was fitted on"),
     ("rtscv_mlops.models.save", "run_trial", TRIAL),
 )
 

@@ -32,17 +32,8 @@ from rtscv_mlops.facts import (
     FindingCode,
     WindowFacts,
 )
+from rtscv_mlops.judging import describe
 from rtscv_mlops.judging.canary import missed_canary, try_canary
-from rtscv_mlops.judging.describe import (
-    Projection,
-    compare_by_folds,
-    compare_on_holdout,
-    find_blocker,
-    make_cards,
-    predict,
-    project,
-    sample_known,
-)
 from rtscv_mlops.judging.findings import Traffic, find_doubts
 from rtscv_mlops.judging.reference import Baseline, TrainingData
 from rtscv_mlops.models.load import Champion
@@ -95,9 +86,9 @@ class WindowJudge:
         unknown = np.zeros(len(sample), dtype=bool)
         unknown[model.unknown_indices_] = True
         before = self._ask_champion(known, sample)
-        after = predict(model.estimator_, known.rows(sample))
+        after = describe.predict(model.estimator_, known.rows(sample))
         with _timed(seconds, "describe"):
-            cards = make_cards(
+            cards = describe.make_cards(
                 model,
                 self.champion,
                 known,
@@ -105,7 +96,7 @@ class WindowJudge:
                 columns=shown_columns(self.monitor, sample),
                 exemplars=self.monitor.report.exemplars,
             )
-            points = project(known, sample, unknown, self.monitor.rectify.seed)
+            points = describe.project(known, sample, unknown, self.monitor.rectify.seed)
         with _timed(seconds, "compare"):
             comparison = self._compare(model)
         canary: CanaryFacts | None = None
@@ -167,7 +158,7 @@ class WindowJudge:
         """Return what a reviewer decides on, and whether approval is blocked."""
         blocked, rule = "", self.monitor.review
         if comparison is not None:
-            blocked = find_blocker(
+            blocked = describe.find_blocker(
                 comparison,
                 unknowns,
                 min_unknowns=rule.min_unknowns,
@@ -204,9 +195,11 @@ class WindowJudge:
         label = model.estimator_classes_[list(model.classes_).index(model.unknown_label_)]
         holdout, known = self.training.holdout, self.training.known
         if holdout is not None:
-            return compare_on_holdout(self.champion, model.estimator_, holdout, label)
+            return describe.compare_on_holdout(self.champion, model.estimator_, holdout, label)
         unknowns = self.window.sample.iloc[model.unknown_indices_]
-        return compare_by_folds(self.estimator, known, unknowns, label, self.monitor.rectify.seed)
+        return describe.compare_by_folds(
+            self.estimator, known, unknowns, label, self.monitor.rectify.seed
+        )
 
     def _try_canary(
         self, model: RTSCVClassifier, answers: NDArray[Any]
@@ -241,7 +234,7 @@ class WindowJudge:
     def _ask_champion(self, known: LabelledRows, sample: pd.DataFrame) -> NDArray[Any]:
         """Return the champion's answers; a window that it cannot take cannot be judged."""
         try:
-            return predict(self.champion, known.rows(sample))
+            return describe.predict(self.champion, known.rows(sample))
         except Exception as error:  # the champion is the user's, and may raise anything
             raise WindowError(
                 f"The champion has no answer for rows of this window: {error}. "
@@ -251,13 +244,13 @@ class WindowJudge:
             ) from error
 
     def _evidence(
-        self, model: RTSCVClassifier, unknown: NDArray[Any], points: Projection
+        self, model: RTSCVClassifier, unknown: NDArray[Any], points: describe.Projection
     ) -> Evidence:
         """Return the rows and scores that a report may draw."""
         columns, reference = shown_columns(self.monitor, self.window.sample), self.baseline.rows
         if reference is None:
             most, seed = self.monitor.drift.max_rows, self.monitor.rectify.seed
-            reference = sample_known(self.training.known, most, seed).features
+            reference = describe.sample_known(self.training.known, most, seed).features
         return Evidence(
             window=self.window.sample[columns],
             reference=reference[columns],
@@ -341,7 +334,7 @@ def check_repeatable(
     estimator: Any, known: LabelledRows, sample: pd.DataFrame, settings: RectifySettings
 ) -> tuple[Finding, ...]:
     """Fit twice on a few rows: if a model ignores its seed, a review cannot be repeated."""
-    few = sample_known(known, REPEATED_ROWS, settings.seed)
+    few = describe.sample_known(known, REPEATED_ROWS, settings.seed)
     rows = known.rows(sample.head(ASKED_ROWS))
     model = make_classifier(estimator, settings)
     first, second = (clone(model).fit(few.rows(), few.labels).predict(rows) for _ in range(2))

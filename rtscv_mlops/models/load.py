@@ -452,7 +452,6 @@ def as_estimator(champion: Champion, fit: str | None = None) -> Any:
 
 def _check_growth(champion: Champion, network: Any) -> None:
     """Raise if a network cannot learn one class more than it has."""
-    import pandas as pd
     import torch
     from sklearn.base import clone
 

@@ -49,7 +49,7 @@ def check_monitor(monitor: Monitor) -> Iterator[Check]:
         champion = load_champion(client, monitor.model)
     except RtscvError as error:
         yield Check("champion", "problem", str(error))
-        yield from _check_source(monitor)
+        yield from _report_problem("source", _check_source(monitor))
         return
     columns = ", ".join(champion.column_names[:4]) + (", …" if len(champion.columns) > 4 else "")
     yield Check(
@@ -60,10 +60,18 @@ def check_monitor(monitor: Monitor) -> Iterator[Check]:
     )
     problems = ModelRegistry.of(client, monitor.model).decisions.history().problems
     yield from (Check("champion", "warning", each) for each in (*champion.findings, *problems))
-    yield from _check_training(monitor, client, champion)
-    yield from _check_source(monitor, champion.columns)
-    yield from _check_compute(monitor)
+    yield from _report_problem("training data", _check_training(monitor, client, champion))
+    yield from _report_problem("source", _check_source(monitor, champion.columns))
+    yield from _report_problem("compute", _check_compute(monitor))
     yield from _check_alerts(monitor)
+
+
+def _report_problem(what: str, checks: Iterator[Check]) -> Iterator[Check]:
+    """Yield the checks, and an error of ours as a problem."""
+    try:
+        yield from checks
+    except RtscvError as error:
+        yield Check(what, "problem", str(error))
 
 
 def _check_server(client: MlflowClient) -> Iterator[Check]:
@@ -86,11 +94,7 @@ def _check_server(client: MlflowClient) -> Iterator[Check]:
 
 
 def _check_training(monitor: Monitor, client: MlflowClient, champion: Champion) -> Iterator[Check]:
-    try:
-        training = find_training(monitor, client, champion)
-    except RtscvError as error:
-        yield Check("training data", "problem", str(error))
-        return
+    training = find_training(monitor, client, champion)
     classes = len(set(training.known.labels.tolist()))
     held_out = "" if training.holdout is None else f", {len(training.holdout)} held out"
     yield Check(
@@ -102,11 +106,7 @@ def _check_training(monitor: Monitor, client: MlflowClient, champion: Champion) 
 
 
 def _check_source(monitor: Monitor, columns: Sequence[Column] = ()) -> Iterator[Check]:
-    try:
-        seen = peek(monitor.source, columns)
-    except RtscvError as error:
-        yield Check("source", "problem", str(error))
-        return
+    seen = peek(monitor.source, columns)
     files = f"{len(seen.files)} file(s) at " if seen.files else ""
     rows = "" if seen.rows is None else f", {'' if seen.exact else 'about '}{seen.rows:,} rows"
     times = "" if seen.first is None else f", from {seen.first} to {seen.last}"
@@ -115,12 +115,8 @@ def _check_source(monitor: Monitor, columns: Sequence[Column] = ()) -> Iterator[
 
 
 def _check_compute(monitor: Monitor) -> Iterator[Check]:
-    try:
-        with computing(monitor.compute) as engine:
-            pass
-    except RtscvError as error:
-        yield Check("compute", "problem", str(error))
-        return
+    with computing(monitor.compute) as engine:
+        pass
     yield Check("compute", "ok", f"the work is done by {engine.description}")
     yield from (Check("compute", "warning", finding) for finding in engine.findings)
 

@@ -6,18 +6,10 @@ from datetime import datetime
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.judging import reference
 from rtscv_mlops.judging.evidence import HANDED_OVER, SCORES, UNKNOWNS
-from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.registry import (
-    CLUSTERS,
-    PLOTS,
-    REPORT,
-    VERDICT,
-    ModelRegistry,
-    read_facts,
-)
+from rtscv_mlops.tracking import registry, tags
 from rtscv_mlops.tracking.runs import WindowRun
 
-ROWS = (UNKNOWNS, SCORES, CLUSTERS, REPORT, PLOTS, HANDED_OVER)
+ROWS = (UNKNOWNS, SCORES, registry.CLUSTERS, registry.REPORT, registry.PLOTS, HANDED_OVER)
 """Artifacts that hold rows of the source or a point for each, or plots that show them."""
 FITTED_ON = "training"
 """Folder of the rows that a challenger was fitted on."""
@@ -40,13 +32,13 @@ def purge_windows(
     Rows that serve as a baseline are still in use, and are removed only with `baselines`.
     """
     artifacts = (*ROWS, reference.ARTIFACT) if baselines else ROWS
-    registry, purged = ModelRegistry.connect(monitor.model), []
-    in_use = set(registry.versions.aliases().values())
-    for run in registry.runs.find(monitor=monitor.name):
+    model, purged = registry.ModelRegistry.connect(monitor.model), []
+    in_use = set(model.versions.aliases().values())
+    for run in model.runs.find(monitor=monitor.name):
         if run.window_end is not None and run.window_end <= before:
             # A version with an alias is still compared with the rows that it was fitted on.
             names = artifacts if run.version in in_use else (*artifacts, FITTED_ON)
-            removed = _purge(registry.run(run.run_id), names)
+            removed = _purge(model.run(run.run_id), names)
             purged.append(PurgedWindow(run.window, run.run_id, removed))
     return purged
 
@@ -58,9 +50,9 @@ def _purge(run: WindowRun, names: tuple[str, ...]) -> tuple[str, ...]:
         run.delete_artifacts(name)
     if reference.ARTIFACT in removed:
         run.set_tags({tags.BASELINE: "purged"})
-    if run.has(VERDICT):
-        facts = read_facts(run)
+    if run.has(registry.VERDICT):
+        facts = registry.read_facts(run)
         if any(card.exemplars for card in facts.clusters):
-            run.write_json(VERDICT, facts.without_exemplars().model_dump(mode="json"))
+            run.write_json(registry.VERDICT, facts.without_exemplars().model_dump(mode="json"))
             removed = (*removed, "exemplars")
     return removed

@@ -22,18 +22,8 @@ from rtscv_mlops.models.load import find_champion
 from rtscv_mlops.models.save import verify_version
 from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.review.question import describe, one_line
-from rtscv_mlops.tracking import tags
+from rtscv_mlops.tracking import registry, tags
 from rtscv_mlops.tracking.ledger import single_attempt
-from rtscv_mlops.tracking.registry import (
-    ModelRegistry,
-    add_finding,
-    find_links,
-    first_facts,
-    is_assessed,
-    open_window_run,
-    read_facts,
-    write_facts,
-)
 from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval
 
@@ -190,7 +180,7 @@ def _run_stages(context: "WindowContext", tell: Tell) -> Outcome:
     except Exception as error:  # Evidently raises anything, and the verdict does not need it.
         log.exception("write_report failed; the verdict stands without a report")
         text = f"The report could not be written: {type(error).__name__}: {error}"
-        facts = add_finding(run, done.facts, Finding(FindingCode.REPORT_MISSING, text))
+        facts = registry.add_finding(run, done.facts, Finding(FindingCode.REPORT_MISSING, text))
     if done.challenger is not None:
         tell("register_challenger")
         version = offer_challenger(monitor, run, facts)
@@ -215,7 +205,7 @@ def _wait_for_other(run: WindowRun) -> bool:
 
 def _read_back(context: "WindowContext") -> Outcome:
     """Return the outcome of an earlier try; send its alert if that is still owed."""
-    run, facts = context.run, read_facts(context.run)
+    run, facts = context.run, registry.read_facts(context.run)
     log.info("run_window: %s was finished before", context.window.interval)
     alert = "Finished before."
     if sending.alert_is_owed(run):
@@ -256,7 +246,7 @@ def rectify_window(monitor: Monitor, interval: Interval) -> TaskResult:
 
     def read_back(context: stages.WindowContext) -> TaskResult:
         log.info("rectify_window: %s was finished before", interval)
-        return result(context.run, read_facts(context.run))
+        return result(context.run, registry.read_facts(context.run))
 
     def rectify(context: stages.WindowContext) -> TaskResult:
         done = stages.rectify_window(context)
@@ -275,7 +265,7 @@ def write_report(monitor: Monitor, run_id: str) -> str:
     evidence = take_over(run)
     if evidence is not None:
         run = run.take_over()
-        stages.write_report(monitor, run, read_facts(run), evidence)
+        stages.write_report(monitor, run, registry.read_facts(run), evidence)
         delete_handed_over(run)
     digest = run.tags().get(tags.REPORT_SHA256, "")
     if not digest:
@@ -317,14 +307,14 @@ def raise_alert(monitor: Monitor, run_id: str, channels: tuple[Channel, ...] = (
 
 
 def _open(monitor: Monitor, run_id: str) -> WindowRun:
-    return ModelRegistry.connect(monitor.model).run(run_id)
+    return registry.ModelRegistry.connect(monitor.model).run(run_id)
 
 
 def _settled_facts(run: WindowRun) -> WindowFacts:
     """Return the facts, with a finding if there is no report."""
-    facts = read_facts(run)
+    facts = registry.read_facts(run)
     if facts.assessed and tags.REPORT_SHA256 not in run.tags():
-        facts = add_finding(run, facts, NO_REPORT)
+        facts = registry.add_finding(run, facts, NO_REPORT)
     return facts
 
 
@@ -334,7 +324,7 @@ def _settled_facts(run: WindowRun) -> WindowFacts:
 def offer_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts) -> str:
     """Register the rectified model, verify that it answers, and offer it for review."""
     client, model, run_tags = run.client, monitor.model.name, run.tags()
-    versions = ModelRegistry.of(client, monitor.model).versions
+    versions = registry.ModelRegistry.of(client, monitor.model).versions
     _check_champion(monitor, run, facts.champion_version)
     check = run.check_attempt
     version = versions.register(
@@ -350,7 +340,7 @@ def offer_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts) -> st
     sealed = versions.get(version).model_sha256
     run.set_tags({tags.MODEL_SHA256: sealed})
     verify_version(client, f"models:/{model}/{version}", digest=sealed)
-    links = find_links(run, model, version).labelled()
+    links = registry.find_links(run, model, version).labelled()
     check()
     versions.describe(version, describe(facts, links, version))
     versions.offer(version, blocked=facts.blocked, check=check)
@@ -385,7 +375,7 @@ def write_unassessed(run: WindowRun, facts: WindowFacts, error: RtscvError) -> W
     # If another process has finished the window meanwhile, its verdict stands.
     if not run.is_complete:
         try:
-            write_facts(run, facts)
+            registry.write_facts(run, facts)
         finally:  # The artifact store may be what failed.
             # Not finished for good: the same window may be tried again, and then keeps this run.
             run.fail(error.code, str(error))
@@ -398,16 +388,18 @@ def _record_untaken(
 ) -> tuple[WindowRun, WindowFacts]:
     """Open a run that says why a window could not even be taken."""
     key = sha256(f"{monitor.name} {monitor.model.name} {interval.id}".encode()).hexdigest()[:32]
-    facts = first_facts(monitor, interval, key)
-    run = open_window_run(ModelRegistry.connect(monitor.model), monitor, interval, facts)
+    facts = registry.first_facts(monitor, interval, key)
+    run = registry.open_window_run(
+        registry.ModelRegistry.connect(monitor.model), monitor, interval, facts
+    )
     return run, write_unassessed(run, facts, error)
 
 
 def _has_verdict(monitor: Monitor, interval: Interval) -> bool:
     """Return whether an earlier try came to a verdict, which a failed one does not replace."""
-    registry = ModelRegistry.connect(monitor.model)
-    runs = registry.runs.find(monitor=monitor.name, window=interval.id)
-    return any(is_assessed(run) for run in runs)
+    model = registry.ModelRegistry.connect(monitor.model)
+    runs = model.runs.find(monitor=monitor.name, window=interval.id)
+    return any(registry.is_assessed(run) for run in runs)
 
 
 def _as_failure(error: Exception) -> ServiceError:

@@ -6,7 +6,7 @@ effect. The stages that need no rows are in `run.py`, which loads less.
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -74,6 +74,64 @@ class WindowContext:
         rows = self.baseline.rows
         return self.training.known.features if rows is None else rows
 
+    def log_inputs(self) -> None:
+        """Log window and training data as datasets of the run."""
+        source, window, known = self.monitor.source, self.window, self.training.known
+        self.run.log_dataset(
+            "window",
+            "deployment",
+            source=source.path or source.table or "query",
+            digest=window.digest,
+            frame=window.sample,
+            profile={"num_rows": window.rows, "sampled": len(window.sample)},
+        )
+        self.run.log_dataset(
+            "reference",
+            "reference",
+            source=known.source,
+            digest=known.digest,
+            frame=known.features,
+            profile={"num_rows": len(known)},
+        )
+
+    def earlier_sizes(self) -> list[int]:
+        """Return the numbers of rows of the windows before this one."""
+        return [
+            int(run.metrics["window_rows"])
+            for run in self.registry.runs.find(monitor=self.monitor.name)
+            if run.window_end is not None
+            and run.window_end <= self.window.interval.start
+            and run.metrics.get("window_rows")
+        ]
+
+    def keep_training(self, done: Rectification) -> Rectification:
+        """Store what the challenger was fitted on: as champion, it is compared with these rows."""
+        sample, known = self.window.sample, self.training.known
+        if shown_columns(self.monitor, sample) != list(sample.columns):
+            not_kept = Finding(
+                FindingCode.TRAINING_NOT_KEPT,
+                "The rows that the challenger was fitted on are not kept, since report.columns "
+                "does not let all columns of the model leave the source. Once it is the champion, "
+                "its windows can be judged only after it is logged with its training data by "
+                "rtscv_mlops.log_champion.",
+            )
+            return replace(done, facts=done.facts.with_findings(after=[not_kept]))
+        unknowns = sample[done.evidence.unknown]
+        labels = [*known.labels.tolist(), *[done.model.unknown_label_] * len(unknowns)]
+        rows = pd.concat([known.features, unknowns[known.features.columns]], ignore_index=True)
+        log_fitted_on(self.registry.client, self.run.run_id, rows, labels, self.run.check_attempt)
+        return done
+
+    def keep_for_baseline(self, facts: WindowFacts) -> None:
+        """Keep a quiet window if the monitor still collects a baseline."""
+        monitor, window = self.monitor, self.window
+        wanted = reference.wanted_windows(monitor)
+        if not wanted or not Verdict.of(facts.verdict).is_quiet:
+            return
+        kept = reference.find_kept_runs(monitor, self.registry, self.champion, window.interval)
+        if len(kept) < wanted:
+            reference.keep_for_baseline(self.run, window, reference.QUIET, monitor.rectify.seed)
+
 
 def take_window(
     monitor: Monitor, interval: Interval, progress: Progress | None = None
@@ -136,7 +194,7 @@ def rectify_window(context: WindowContext) -> Rectification:
     monitor, registry, champion = context.monitor, context.registry, context.champion
     training, baseline = context.training, context.baseline
     window, run = context.window, context.run
-    _log_inputs(context)
+    context.log_inputs()
     changed = run.log_params(monitor.rectify.model_dump(mode="json"))
     estimator = as_estimator(champion, monitor.model.fit)
     with computing(monitor.compute) as engine:
@@ -146,13 +204,17 @@ def rectify_window(context: WindowContext) -> Rectification:
         on_baseline = check_baseline(
             baseline, training.known, estimator, monitor, registry, champion
         )
+    changes = [
+        f"An earlier try of this window had other settings ({', '.join(changed)}). MLflow keeps "
+        "the params of that try; the result is of the present settings."
+    ]
     findings = [
         *Finding.all_of(FindingCode.CHAMPION, champion.findings),
         *Finding.all_of(FindingCode.DECISION_RECORD, registry.decisions.history().problems),
-        *_find_changed_settings(changed),
+        *Finding.all_of(FindingCode.SETTINGS_CHANGED, changes if changed else ()),
         *Finding.all_of(FindingCode.COMPUTE, engine.findings),
         *on_baseline,
-        *find_volume_jump(window.rows, _earlier_sizes(context)),
+        *find_volume_jump(window.rows, context.earlier_sizes()),
     ]
     evidence = spread_as_all_rows(
         done.evidence,
@@ -171,84 +233,11 @@ def rectify_window(context: WindowContext) -> Rectification:
             registry.client, run.run_id, done.challenger, champion, example, run.check_attempt
         )
         run.set_tags({tags.MODEL_ID: saved.model_id, tags.MODEL_SHA256: saved.digest})
-        done = _keep_training(context, done)
-    _keep_for_baseline(context, done.facts)
+        done = context.keep_training(done)
+    context.keep_for_baseline(done.facts)
     write_facts(run, done.facts)
     log.info("rectify_window: %s", one_line(done.facts))
     return done
-
-
-def _find_changed_settings(names: Sequence[str]) -> Iterator[Finding]:
-    if names:
-        yield Finding(
-            FindingCode.SETTINGS_CHANGED,
-            f"An earlier try of this window had other settings ({', '.join(names)}). MLflow keeps "
-            "the params of that try; the result is of the present settings.",
-        )
-
-
-def _keep_training(context: WindowContext, done: Rectification) -> Rectification:
-    """Store the rows that the challenger was fitted on: as champion, it is compared with them."""
-    sample, known = context.window.sample, context.training.known
-    if shown_columns(context.monitor, sample) != list(sample.columns):
-        not_kept = Finding(
-            FindingCode.TRAINING_NOT_KEPT,
-            "The rows that the challenger was fitted on are not kept, since report.columns does "
-            "not let all columns of the model leave the source. Once it is the champion, its "
-            "windows can be judged only after it is logged with its training data by "
-            "rtscv_mlops.log_champion.",
-        )
-        return replace(done, facts=done.facts.with_findings(after=[not_kept]))
-    unknowns = sample[done.evidence.unknown]
-    labels = [*known.labels.tolist(), *[done.model.unknown_label_] * len(unknowns)]
-    rows = pd.concat([known.features, unknowns[known.features.columns]], ignore_index=True)
-    run = context.run
-    log_fitted_on(context.registry.client, run.run_id, rows, labels, run.check_attempt)
-    return done
-
-
-def _keep_for_baseline(context: WindowContext, facts: WindowFacts) -> None:
-    """Keep a quiet window if the monitor still collects a baseline."""
-    monitor, window = context.monitor, context.window
-    wanted = reference.wanted_windows(monitor)
-    if not wanted or not Verdict.of(facts.verdict).is_quiet:
-        return
-    kept = reference.find_kept_runs(monitor, context.registry, context.champion, window.interval)
-    if len(kept) < wanted:
-        reference.keep_for_baseline(context.run, window, reference.QUIET, monitor.rectify.seed)
-
-
-def _log_inputs(context: WindowContext) -> None:
-    """Log window and training data as datasets of the run."""
-    source, window, training = context.monitor.source, context.window, context.training
-    context.run.log_dataset(
-        "window",
-        "deployment",
-        source=source.path or source.table or "query",
-        digest=window.digest,
-        frame=window.sample,
-        profile={"num_rows": window.rows, "sampled": len(window.sample)},
-    )
-    context.run.log_dataset(
-        "reference",
-        "reference",
-        source=training.known.source,
-        digest=training.known.digest,
-        frame=training.known.features,
-        profile={"num_rows": len(training.known)},
-    )
-
-
-def _earlier_sizes(context: WindowContext) -> list[int]:
-    """Return the numbers of rows of the windows before this one."""
-    monitor = context.monitor
-    return [
-        int(run.metrics["window_rows"])
-        for run in context.registry.runs.find(monitor=monitor.name)
-        if run.window_end is not None
-        and run.window_end <= context.window.interval.start
-        and run.metrics.get("window_rows")
-    ]
 
 
 @on_one_thread

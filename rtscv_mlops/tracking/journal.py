@@ -11,6 +11,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -75,6 +76,26 @@ class Record(Entry):
         return f"version {self.version} {self.what} by {self.who} at {self.at}{reason}"
 
     @classmethod
+    def seal(cls, entry: Entry, records: Sequence["Record"]) -> "Record":
+        """Return the record of an entry, with the hash of the one before it."""
+        previous = records[-1] if records else None
+        number = previous.number + 1 if previous else 1
+        content = {
+            "number": number,
+            "previous": previous.digest if previous else "",
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            # No two writers write the same text, so that only one of them can think it has won.
+            "writer": uuid.uuid4().hex,
+            "kind": entry.kind,
+            "version": entry.version,
+            "key": entry.key,
+            "who": shortened(entry.who, NAME_LIMIT),
+            "reason": shortened(entry.reason, REASON_LIMIT),
+            "details": dict(entry.details) | _reason_digest(entry.reason),
+        }
+        return cls.parse(number, json.dumps(content, ensure_ascii=False, sort_keys=True))
+
+    @classmethod
     def parse(cls, number: int, text: str) -> "Record":
         """Read the record of a number back from its text."""
         try:
@@ -88,6 +109,18 @@ class Record(Entry):
                 f"Record {number} of the ledger cannot be read: {error}. It was changed.",
                 code=Code.RECORD_DAMAGED,
             ) from error
+
+    def find_damaged_reason(self, copies: Path) -> list[str]:
+        """Compare the file of a long reason with its seal."""
+        digest = self.details.get(REASON_SHA256)
+        if digest is None:
+            return []
+        file = copies / _reason_file(digest)
+        if not file.exists():
+            return [f"The whole reason of record {self.number} is gone."]
+        if sha256(file.read_bytes()).hexdigest() != digest:
+            return [f"The whole reason of record {self.number} was changed."]
+        return []
 
     def repeats(self, entry: Entry) -> bool:
         """Return whether the same person recorded the same kind for the same reason."""
@@ -128,7 +161,7 @@ class Journal:
                 # Before the record that seals it, so that no crash can lose a long reason.
                 for digest in _reason_digest(entry.reason).values():
                     self._files.write_text(f"{COPIES}/{_reason_file(digest)}", entry.reason)
-                record = _sealed(entry, records)
+                record = Record.seal(entry, records)
                 name = f"{PREFIX}{record.number:06d}"
                 if self.ledger.claim(name, record.text) != record.text:
                     time.sleep(random.uniform(0, 0.05))
@@ -178,7 +211,8 @@ class Journal:
                     damage.append(f"The copy of record {number} is gone.")
                 elif (copies / f"{number:06d}.json").read_bytes() != text.encode():
                     damage.append(f"Record {number} and its copy differ.")
-                damage += _find_damaged_reason(number, text, copies)
+                with suppress(ServiceError):  # The chain's check reports it.
+                    damage += Record.parse(number, text).find_damaged_reason(copies)
         copied = [int(match[1]) for name in kept if (match := COPY.fullmatch(name))]
         # The last records leave no gap in the numbers: only their copies show that they existed.
         last = max(texts, default=0)
@@ -215,46 +249,11 @@ def _numbered(claims: Mapping[str, str]) -> dict[int, str]:
     return dict(sorted(texts.items()))
 
 
-def _sealed(entry: Entry, records: list[Record]) -> Record:
-    """Return the record of an entry, with the hash of the one before it."""
-    previous = records[-1] if records else None
-    number = previous.number + 1 if previous else 1
-    content = {
-        "number": number,
-        "previous": previous.digest if previous else "",
-        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        # No two writers write the same text, so that only one of them can think it has won.
-        "writer": uuid.uuid4().hex,
-        "kind": entry.kind,
-        "version": entry.version,
-        "key": entry.key,
-        "who": shortened(entry.who, NAME_LIMIT),
-        "reason": shortened(entry.reason, REASON_LIMIT),
-        "details": dict(entry.details) | _reason_digest(entry.reason),
-    }
-    return Record.parse(number, json.dumps(content, ensure_ascii=False, sort_keys=True))
-
-
 def _reason_digest(reason: str) -> dict[str, str]:
     """Return the seal of a reason that is too long for a record, and is kept as a file."""
     if reason == shortened(reason, REASON_LIMIT):
         return {}
     return {REASON_SHA256: sha256(reason.encode("utf-8", "replace")).hexdigest()}
-
-
-def _find_damaged_reason(number: int, text: str, copies: Path) -> list[str]:
-    try:
-        digest = Record.parse(number, text).details.get(REASON_SHA256)
-    except ServiceError:
-        return []  # The chain's check reports it.
-    if digest is None:
-        return []
-    file = copies / _reason_file(digest)
-    if not file.exists():
-        return [f"The whole reason of record {number} is gone."]
-    if sha256(file.read_bytes()).hexdigest() != digest:
-        return [f"The whole reason of record {number} was changed."]
-    return []
 
 
 def _reason_file(digest: str) -> str:

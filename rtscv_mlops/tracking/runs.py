@@ -16,17 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from mlflow.entities import (
-    Dataset,
-    DatasetInput,
-    InputTag,
-    LifecycleStage,
-    Metric,
-    Param,
-    Run,
-    RunTag,
-    ViewType,
-)
+from mlflow import entities
 from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.tracking import MlflowClient
@@ -116,7 +106,10 @@ class WindowRun:
     def set_tags(self, named: Mapping[str, str]) -> None:
         """Write tags; a value over MLflow's limit is shortened, and kept whole as an artifact."""
         self.check_attempt()
-        shown = [RunTag(name, self._fitting(name, text, TAG_LIMIT)) for name, text in named.items()]
+        shown = [
+            entities.RunTag(name, self._fitting(name, text, TAG_LIMIT))
+            for name, text in named.items()
+        ]
         with asking("write tags"):
             for batch in _batches(shown):
                 repeat(self.client.log_batch, self.run_id, tags=batch, synchronous=True)
@@ -141,7 +134,7 @@ class WindowRun:
         changed = sorted(name for name in shown if name in held and held[name] != shown[name])
         if changed:
             logger.warning("An earlier try ran with other settings, which stay: %s", changed)
-        fresh = [Param(name, text) for name, text in shown.items() if name not in held]
+        fresh = [entities.Param(name, text) for name, text in shown.items() if name not in held]
         with asking("write params"):
             for batch in _batches(fresh):
                 repeat(self.client.log_batch, self.run_id, params=batch, synchronous=True)
@@ -155,12 +148,15 @@ class WindowRun:
         points = []
         for name, value in named.items():
             name = entry_name(name)
-            if value is None or (name in held and _same(held[name], float(value))):
+            if value is None:
+                continue
+            before = held.get(name)
+            if before == value or (before != before and value != value):  # nan is not itself
                 continue
             # MLflow drops a point that it has: with the run's own time, two concurrent writers
             # leave one point.
             moment = int(time.time() * 1000) if name in held else run.info.start_time
-            points.append(Metric(name, float(value), moment, 0))
+            points.append(entities.Metric(name, float(value), moment, 0))
         with asking("write metrics"):
             for batch in _batches(points):
                 repeat(self.client.log_batch, self.run_id, metrics=batch, synchronous=True)
@@ -177,17 +173,24 @@ class WindowRun:
     ) -> None:
         """Record input data; of a frame only the columns and their types are kept."""
         self.check_attempt()
-        dataset = Dataset(
+        schema = None
+        if frame is not None:
+            columns = [
+                {"type": KINDS.get(getattr(dtype, "kind", "O"), "string"), "name": str(name)}
+                for name, dtype in frame.dtypes.items()
+            ]
+            schema = json.dumps({"mlflow_colspec": columns})
+        dataset = entities.Dataset(
             name=safe_name(name),
             digest=digest[:DIGEST_LIMIT],
             source_type="rtscv",
             source=json.dumps({"uri": source}),
-            schema=None if frame is None else _schema(frame),
+            schema=schema if schema and len(schema) < SCHEMA_LIMIT else None,
             profile=json.dumps({**(profile or {}), "digest": digest}, default=str),
         )
-        named = [InputTag(MLFLOW_DATASET_CONTEXT, context)]
+        named = [entities.InputTag(MLFLOW_DATASET_CONTEXT, context)]
         with asking(f"write the dataset {name!r}"):
-            repeat(self.client.log_inputs, self.run_id, [DatasetInput(dataset, named)])
+            repeat(self.client.log_inputs, self.run_id, [entities.DatasetInput(dataset, named)])
 
     def write_json(self, name: str, content: object) -> None:
         """Write an artifact as JSON."""
@@ -294,7 +297,7 @@ class WindowRun:
             version=f"{models}/versions/{version}" if version else "",
         )
 
-    def _run(self) -> Run:
+    def _run(self) -> entities.Run:
         with asking(f"read the run {self.run_id}"):
             return self.client.get_run(self.run_id)
 
@@ -339,19 +342,6 @@ def _batches(things: list[Any]) -> Iterator[list[Any]]:
     yield from (things[start : start + BATCH] for start in range(0, len(things), BATCH))
 
 
-def _same(one: float, other: float) -> bool:
-    return one == other or (one != one and other != other)
-
-
-def _schema(frame: "pd.DataFrame") -> str | None:
-    columns = [
-        {"type": KINDS.get(getattr(dtype, "kind", "O"), "string"), "name": str(name)}
-        for name, dtype in frame.dtypes.items()
-    ]
-    text = json.dumps({"mlflow_colspec": columns})
-    return text if len(text) < SCHEMA_LIMIT else None
-
-
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """One window's run, as lists and timelines show it."""
@@ -380,7 +370,7 @@ class RunSummary:
         return self.metrics.get("p_value")
 
     @classmethod
-    def of(cls, run: Run) -> "RunSummary":
+    def of(cls, run: entities.Run) -> "RunSummary":
         """Summarize a run from its tags."""
         named, ended = run.data.tags, run.info.end_time
         return cls(
@@ -439,11 +429,11 @@ class Runs:
         )
 
 
-def _search(ledger: Ledger, condition: str) -> list[Run]:
+def _search(ledger: Ledger, condition: str) -> list[entities.Run]:
     """Return the model's live runs without duplicates, oldest first."""
-    runs: Iterator[Run] = read_pages(
+    runs: Iterator[entities.Run] = read_pages(
         lambda token: ledger.client.search_runs(
-            [ledger.experiment_id], condition, ViewType.ACTIVE_ONLY, PAGE, page_token=token
+            [ledger.experiment_id], condition, entities.ViewType.ACTIVE_ONLY, PAGE, page_token=token
         )
     )
     return sorted(
@@ -464,7 +454,7 @@ class _RunsOfKey:
         run = get_or_none(self.ledger.client.get_run, run_id)
         if run is None:
             return False
-        if run.info.lifecycle_stage == LifecycleStage.DELETED:
+        if run.info.lifecycle_stage == entities.LifecycleStage.DELETED:
             restore_run(self.ledger.client, run_id)
         return bool(run.data.tags.get(tags.KEY) == key)
 
@@ -489,7 +479,7 @@ class _RunsOfKey:
             repeat(client.delete_run, run_id)
         except MlflowException:
             # The process that created it may be deleting it at this moment, which is as good.
-            if client.get_run(run_id).info.lifecycle_stage != LifecycleStage.DELETED:
+            if client.get_run(run_id).info.lifecycle_stage != entities.LifecycleStage.DELETED:
                 raise
 
 
