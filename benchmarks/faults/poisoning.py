@@ -31,8 +31,7 @@ from benchmarks.datasets import load
 from benchmarks.faults.tally import Tally
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.judging import judge as judging
-from rtscv_mlops.judging.describe import Projection
+from rtscv_mlops.judging import describe
 from rtscv_mlops.judging.judge import Rectification, WindowJudge
 from rtscv_mlops.judging.reference import Baseline, TrainingData
 from rtscv_mlops.sources.read import read_window
@@ -198,8 +197,8 @@ def judge(
     )
     training, null = TrainingData(known), Baseline(None, "training data")
     # The drawing takes most of the time, and nothing is looked at here.
-    empty = Projection(*(np.empty((0, 2)) for _ in range(2)), np.empty(0))
-    with patch.object(judging, "project", lambda *_: empty):
+    empty = describe.Projection(*(np.empty((0, 2)) for _ in range(2)), np.empty(0))
+    with patch.object(describe, "project", lambda *_: empty):
         return WindowJudge(monitor, read, champion, learner, training, null).rectify(facts)
 
 
