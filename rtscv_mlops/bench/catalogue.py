@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rtscv_mlops.bench import confidence, ours
-from rtscv_mlops.bench.detector import Detector
+from rtscv_mlops.bench.detector import Detector, OpenSetClassifier
 from rtscv_mlops.bench.machines import EVM, OSNN, PISVM, WSVM, OneVsSet
-from rtscv_mlops.bench.open_set import OpenSetClassifier
 
 Kind = Literal["ours", "paper", "today"]
 
