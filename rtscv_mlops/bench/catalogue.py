@@ -8,8 +8,6 @@ from rtscv_mlops.bench import confidence, ours
 from rtscv_mlops.bench.detector import Detector, OpenSetClassifier
 from rtscv_mlops.bench.machines import EVM, OSNN, PISVM, WSVM, OneVsSet
 
-Kind = Literal["ours", "paper", "today"]
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -21,7 +19,7 @@ class Entry:
 
     name: str
     title: str
-    kind: Kind
+    kind: Literal["ours", "paper", "today"]
     source: str
     make: Callable[[Any, int], Detector]
 

@@ -1,6 +1,5 @@
 """The open-set classifiers of 2013 to 2018: EVM, OSNN, 1-vs-Set, P_I-SVM and W-SVM."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -87,7 +86,7 @@ class EVM(detector.OpenSetClassifier):
         def shortest(distances: NDArray, start: int) -> NDArray:
             return np.partition(distances, tail - 1, axis=1)[:, :tail] / 2
 
-        return np.concatenate(list(distance_chunks(self.rows_[of_class], others, shortest)))
+        return reduce_distances(self.rows_[of_class], others, shortest)
 
     def _membership(self, numbers: NDArray) -> NDArray:
         scale = np.log(np.maximum(self.scales_, np.finfo(float).tiny))
@@ -97,15 +96,14 @@ class EVM(detector.OpenSetClassifier):
                 exponents = self.shapes_ * (np.log(distances) - scale)
             return np.minimum.reduceat(exponents, self.starts_, axis=1)
 
-        exponents = np.concatenate(list(distance_chunks(numbers, self.rows_, best_exponent)))
+        exponents = reduce_distances(numbers, self.rows_, best_exponent)
         return -np.exp(np.minimum(exponents, LARGEST_EXPONENT))
 
 
-def distance_chunks(rows: NDArray, others: NDArray, reduce: object) -> Iterator[NDArray]:
+def reduce_distances(rows: NDArray, others: NDArray, reduce: object) -> NDArray:
     """Reduce the distances from rows to others, in chunks of bounded memory."""
-    yield from pairwise_distances_chunked(
-        rows, others, reduce_func=reduce, working_memory=CHUNK_MIB
-    )
+    chunks = pairwise_distances_chunked(rows, others, reduce_func=reduce, working_memory=CHUNK_MIB)
+    return np.concatenate(list(chunks))
 
 
 class OSNN(detector.OpenSetClassifier):
@@ -127,7 +125,7 @@ class OSNN(detector.OpenSetClassifier):
         def nearest(distances: NDArray, start: int) -> NDArray:
             return np.minimum.reduceat(distances, self.starts_, axis=1)
 
-        return -np.concatenate(list(distance_chunks(numbers, self.rows_, nearest)))
+        return -reduce_distances(numbers, self.rows_, nearest)
 
     def _strangeness(self, membership: NDArray) -> NDArray:
         first, second = np.partition(-membership, 1, axis=1)[:, :2].T

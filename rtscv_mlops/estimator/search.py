@@ -93,12 +93,11 @@ class PaperSearch:
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """The result of a search: the facts, the rows behind them, and the gate that scores others."""
+    """The result of a search: the facts, the rows behind them, and the margins of all rows."""
 
     assessment: statistics.Assessment
     sampled: NDArray
     unknown: NDArray
-    gate: Gate
     threshold: float
     spread: float
     known_margins: NDArray
@@ -249,7 +248,6 @@ class MonitorSearch:
             ),
             sampled=np.sort(self._table.fitted_window - self._table.window[0]),
             unknown=np.flatnonzero(extraction.flagged) if detected else np.empty(0, dtype=int),
-            gate=self.gate,
             threshold=extraction.threshold,
             spread=float(np.std(extraction.null.margin)) or 1.0,
             known_margins=extraction.null.margin,
