@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtscv_mlops.config.document import read_document
+from rtscv_mlops.config.document import Document
 from rtscv_mlops.config.loading import PATTERNS, load_monitor
 from rtscv_mlops.config.schema import SCHEMA_FILE, monitor_schema, monitor_template
 from rtscv_mlops.config.values import DURATION, TIME
@@ -72,7 +72,7 @@ def test_the_schema_accepts_what_loads(write):
 
     for text in (MINIMAL, FULL, monitor_template("digits")):
         assert load_monitor(write(text))
-        assert list(checker.iter_errors(read_document(text).data)) == []
+        assert list(checker.iter_errors(Document.read(text).data)) == []
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_the_schema_refuses_what_does_not_load(write, text):
     checker = jsonschema.Draft202012Validator(monitor_schema())
 
     assert refusal(write(text))
-    assert list(checker.iter_errors(read_document(text).data))
+    assert list(checker.iter_errors(Document.read(text).data))
 
 
 # The template

@@ -22,7 +22,15 @@ from sklearn.svm import SVC
 
 from rtscv_mlops import metrics
 from rtscv_mlops.bench.catalogue import DETECTORS
-from rtscv_mlops.bench.detector import UNKNOWN, Scaled, sample_by_class
+from rtscv_mlops.bench.detector import (
+    UNKNOWN,
+    RatedThreshold,
+    Scaled,
+    find_threshold,
+    find_threshold_by_hiding,
+    open_set_f,
+    sample_by_class,
+)
 from rtscv_mlops.bench.machines import (
     EVM,
     OSNN,
@@ -33,12 +41,6 @@ from rtscv_mlops.bench.machines import (
     Tail,
     fit_slab,
     fit_weibull,
-)
-from rtscv_mlops.bench.open_set import (
-    RatedThreshold,
-    find_threshold,
-    find_threshold_by_hiding,
-    open_set_f,
 )
 from rtscv_mlops.bench.ours import SeededKMeans
 from rtscv_mlops.errors import InputError

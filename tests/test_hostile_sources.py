@@ -359,7 +359,7 @@ def test_the_lender_waits_for_the_other_thread():
     held = [loans.lend(memoryview(b"text"))]
     holder = threading.Thread(target=lambda: may_end.wait() and held.clear())
     holder.start()
-    waiter = threading.Thread(target=loans.wait)
+    waiter = threading.Thread(target=loans.__exit__)
     waiter.start()
     waiter.join(0.2)
     waited = waiter.is_alive()

@@ -5,11 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rtscv_mlops.bench import confidence, ours
-from rtscv_mlops.bench.detector import Detector
+from rtscv_mlops.bench.detector import Detector, OpenSetClassifier
 from rtscv_mlops.bench.machines import EVM, OSNN, PISVM, WSVM, OneVsSet
-from rtscv_mlops.bench.open_set import OpenSetClassifier
-
-Kind = Literal["ours", "paper", "today"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +19,7 @@ class Entry:
 
     name: str
     title: str
-    kind: Kind
+    kind: Literal["ours", "paper", "today"]
     source: str
     make: Callable[[Any, int], Detector]
 

@@ -175,8 +175,8 @@ class BenchResult:
             "windows."
         )
         if monitor.failed:
-            cases = "case" if monitor.failed == 1 else "cases"
-            text += f" It could not judge {monitor.failed} further {cases}: {monitor.problem}"
+            cases = counted(monitor.failed, "further case")
+            text += f" It could not judge {cases}: {monitor.problem}"
         return text
 
     def _compare_with(self, monitor: Summary) -> str:
@@ -224,11 +224,6 @@ class TunedMonitor(MonitorDetector):
         model = make_classifier(self.estimator, self.settings, seed=self.random_state)
         self.model_ = model.fit(X, y, window)
         self.window_scores_ = self.model_.window_scores_
-
-
-def tune(entry: Entry, settings: RectifySettings) -> Entry:
-    """Return the monitor's entry with the settings of a monitor file."""
-    return replace(entry, make=partial(TunedMonitor, settings=settings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +323,8 @@ def run_bench(
     else:
         data = load_data(monitor, max_rows)
         if MONITOR in entries:
-            entries[MONITOR] = tune(entries[MONITOR], monitor.rectify)
+            make = partial(TunedMonitor, settings=monitor.rectify)
+            entries[MONITOR] = replace(entries[MONITOR], make=make)
     hidden = list(dict.fromkeys(find_class(text, data.classes) for text in hide))
     return compare_detectors(
         data,

@@ -14,20 +14,13 @@ from sklearn.ensemble import IsolationForest as SklearnIsolationForest
 from sklearn.neighbors import LocalOutlierFactor as SklearnLocalOutlierFactor
 from sklearn.pipeline import make_pipeline
 
-from rtscv_mlops.bench.detector import (
-    BaseModelDetector,
-    Scaled,
-    decision_values,
-    native_scores,
-    sample_by_class,
-)
-from rtscv_mlops.bench.open_set import find_threshold, split_folds
+from rtscv_mlops.bench import detector
 from rtscv_mlops.errors import InputError
 from rtscv_mlops.estimator.learner import last_step
 from rtscv_mlops.estimator.rows import Numbers, take
 
 
-class ScoredModel(BaseModelDetector):
+class ScoredModel(detector.BaseModelDetector):
     """The base model, and a score that is learned from known rows."""
 
     def fit(self, X: Any, y: NDArray, window: Any = None) -> Self:
@@ -35,9 +28,9 @@ class ScoredModel(BaseModelDetector):
         self.model_ = self._fit_base(X, y)
         held_out = [
             self._score(self._learn(take(X, train), y[train]), take(X, test))
-            for train, test in split_folds(y, self.random_state)
+            for train, test in detector.split_folds(y, self.random_state)
         ]
-        self.threshold_ = find_threshold(np.concatenate(held_out))
+        self.threshold_ = detector.find_threshold(np.concatenate(held_out))
         return self
 
     def score(self, X: Any) -> NDArray:
@@ -62,7 +55,7 @@ class MSP(ScoredModel):
         return self._fit_base(X, y)
 
     def _score(self, learned: Any, X: Any) -> NDArray:
-        return 1 - native_scores(learned, X).max(axis=1)
+        return 1 - detector.native_scores(learned, X).max(axis=1)
 
 
 class Energy(ScoredModel):
@@ -81,7 +74,7 @@ class Energy(ScoredModel):
         return self._fit_base(X, y)
 
     def _score(self, learned: Any, X: Any) -> NDArray:
-        return -logsumexp(decision_values(learned, X), axis=1)
+        return -logsumexp(detector.decision_values(learned, X), axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +123,7 @@ class Likelihood(ScoredModel):
     """
 
     def _learn(self, X: Any, y: NDArray) -> Means:
-        scaled = Scaled().fit(X)
+        scaled = detector.Scaled().fit(X)
         numbers = scaled.transform(X)
         variances = [np.mean(np.var(numbers[y == code], axis=0)) for code in np.unique(y)]
         # The density of a class of equal rows would be infinite.
@@ -149,9 +142,8 @@ class IsolationForest(ScoredModel):
     """scikit-learn's isolation forest (Liu et al. 2008) on all known rows, with its defaults."""
 
     def _learn(self, X: Any, y: NDArray) -> Any:
-        return make_pipeline(Scaled(), SklearnIsolationForest(random_state=self.random_state)).fit(
-            X
-        )
+        forest = SklearnIsolationForest(random_state=self.random_state)
+        return make_pipeline(detector.Scaled(), forest).fit(X)
 
     def _score(self, learned: Any, X: Any) -> NDArray:
         return -learned.score_samples(X)
@@ -164,8 +156,8 @@ class LocalOutlierFactor(ScoredModel):
     """
 
     def _learn(self, X: Any, y: NDArray) -> Any:
-        kept = take(X, sample_by_class(y, self.random_state))
-        return make_pipeline(Scaled(), SklearnLocalOutlierFactor(novelty=True)).fit(kept)
+        kept = take(X, detector.sample_by_class(y, self.random_state))
+        return make_pipeline(detector.Scaled(), SklearnLocalOutlierFactor(novelty=True)).fit(kept)
 
     def _score(self, learned: Any, X: Any) -> NDArray:
         return -learned.score_samples(X)
@@ -185,7 +177,7 @@ class ECOD(ScoredModel):
             raise InputError(
                 "ECOD needs PyOD, which is not installed. Run: pip install 'rtscv-mlops[bench]'"
             ) from error
-        return make_pipeline(Scaled(), PyodECOD()).fit(X)
+        return make_pipeline(detector.Scaled(), PyodECOD()).fit(X)
 
     def _score(self, learned: Any, X: Any) -> NDArray:
         return np.asarray(learned.decision_function(X))

@@ -1,6 +1,5 @@
 """The open-set classifiers of 2013 to 2018: EVM, OSNN, 1-vs-Set, P_I-SVM and W-SVM."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -11,8 +10,7 @@ from sklearn.metrics import pairwise_distances_chunked
 from sklearn.model_selection import cross_val_predict
 from sklearn.svm import SVC, LinearSVC, OneClassSVM
 
-from rtscv_mlops.bench.detector import sample_by_class
-from rtscv_mlops.bench.open_set import FOLDS, OpenSetClassifier, normalised_accuracy, split_folds
+from rtscv_mlops.bench import detector
 
 CHUNK_MIB = 128
 """Memory for one chunk of a distance matrix."""
@@ -57,7 +55,7 @@ def sort_by_class(numbers: NDArray, codes: NDArray) -> tuple[NDArray, NDArray]:
     return numbers[order], np.searchsorted(codes[order], np.unique(codes[order]))
 
 
-class EVM(OpenSetClassifier):
+class EVM(detector.OpenSetClassifier):
     """The extreme value machine (Rudd et al. 2018).
 
     Every known row gets a Weibull, fitted to half its distances to the `TAIL` nearest rows of other
@@ -88,7 +86,7 @@ class EVM(OpenSetClassifier):
         def shortest(distances: NDArray, start: int) -> NDArray:
             return np.partition(distances, tail - 1, axis=1)[:, :tail] / 2
 
-        return np.concatenate(list(distance_chunks(self.rows_[of_class], others, shortest)))
+        return reduce_distances(self.rows_[of_class], others, shortest)
 
     def _membership(self, numbers: NDArray) -> NDArray:
         scale = np.log(np.maximum(self.scales_, np.finfo(float).tiny))
@@ -98,18 +96,17 @@ class EVM(OpenSetClassifier):
                 exponents = self.shapes_ * (np.log(distances) - scale)
             return np.minimum.reduceat(exponents, self.starts_, axis=1)
 
-        exponents = np.concatenate(list(distance_chunks(numbers, self.rows_, best_exponent)))
+        exponents = reduce_distances(numbers, self.rows_, best_exponent)
         return -np.exp(np.minimum(exponents, LARGEST_EXPONENT))
 
 
-def distance_chunks(rows: NDArray, others: NDArray, reduce: object) -> Iterator[NDArray]:
+def reduce_distances(rows: NDArray, others: NDArray, reduce: object) -> NDArray:
     """Reduce the distances from rows to others, in chunks of bounded memory."""
-    yield from pairwise_distances_chunked(
-        rows, others, reduce_func=reduce, working_memory=CHUNK_MIB
-    )
+    chunks = pairwise_distances_chunked(rows, others, reduce_func=reduce, working_memory=CHUNK_MIB)
+    return np.concatenate(list(chunks))
 
 
-class OSNN(OpenSetClassifier):
+class OSNN(detector.OpenSetClassifier):
     """Nearest neighbour distance ratio (Mendes Júnior et al. 2016).
 
     The score is the distance to the nearest known row over that to the nearest row of any other
@@ -118,7 +115,7 @@ class OSNN(OpenSetClassifier):
     """
 
     GROUPS: ClassVar[int] = 2
-    _quality = staticmethod(normalised_accuracy)
+    _quality = staticmethod(detector.normalised_accuracy)
 
     def _learn(self, numbers: NDArray, codes: NDArray) -> Self:
         self.rows_, self.starts_ = sort_by_class(numbers, codes)
@@ -128,7 +125,7 @@ class OSNN(OpenSetClassifier):
         def nearest(distances: NDArray, start: int) -> NDArray:
             return np.minimum.reduceat(distances, self.starts_, axis=1)
 
-        return -np.concatenate(list(distance_chunks(numbers, self.rows_, nearest)))
+        return -reduce_distances(numbers, self.rows_, nearest)
 
     def _strangeness(self, membership: NDArray) -> NDArray:
         first, second = np.partition(-membership, 1, axis=1)[:, :2].T
@@ -185,7 +182,7 @@ def _count_between(scores: NDArray, near: NDArray, far: NDArray) -> NDArray:
     return np.searchsorted(ordered, far, side="right") - np.searchsorted(ordered, near)
 
 
-class OneVsSet(OpenSetClassifier):
+class OneVsSet(detector.OpenSetClassifier):
     """The 1-vs-Set machine (Scheirer et al. 2013): linear, one class against the rest.
 
     A row outside all slabs is unknown, so the threshold is 0. If several slabs contain a row, the
@@ -264,7 +261,7 @@ class Tail:
         return np.exp(np.minimum(self.shape * logs, np.log(LARGEST_EXPONENT)))
 
 
-class PISVM(OpenSetClassifier):
+class PISVM(detector.OpenSetClassifier):
     """Probability of inclusion (Jain et al. 2014): a Weibull on each class' lowest own scores.
 
     One RBF machine per class against the rest; the tail has as many rows as the class has support
@@ -284,7 +281,7 @@ class PISVM(OpenSetClassifier):
         machine = SVC(C=PENALTY, gamma=self._gamma(numbers))
         self.machines_ = _fit_machines(machine, numbers, codes)
         held_out = np.empty((len(codes), len(self.machines_)))
-        for train, test in split_folds(codes, self.random_state):
+        for train, test in detector.split_folds(codes, self.random_state):
             machines = _fit_machines(machine, numbers[train], codes[train])
             held_out[test] = _decision_values(machines, numbers[test])
         self._fit_tails(numbers, codes, held_out)
@@ -298,7 +295,7 @@ class PISVM(OpenSetClassifier):
         return super()._choose_threshold(numbers, codes)
 
     def _choose_sharpness(self, numbers: NDArray, codes: NDArray) -> float:
-        some = sample_by_class(codes, self.random_state, self.TRIAL_ROWS)
+        some = detector.sample_by_class(codes, self.random_state, self.TRIAL_ROWS)
         qualities = []
         for sharpness in self.SHARPNESSES:
             self.sharpness_ = sharpness
@@ -341,7 +338,7 @@ class WSVM(PISVM):
         of_class = [numbers[codes == code] for code in range(len(self.machines_))]
         self.one_class_ = [clone(one_class).fit(rows) for rows in of_class]
         own = [
-            cross_val_predict(one_class, rows, method="decision_function", cv=FOLDS)
+            cross_val_predict(one_class, rows, method="decision_function", cv=detector.FOLDS)
             for rows in of_class
         ]
         self.supports_ = [Tail.of_lowest(scores, len(scores) // 2) for scores in own]

@@ -12,21 +12,14 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from rtscv_mlops.bench.detector import (
-    UNKNOWN,
-    BaseModelDetector,
-    Scaled,
-    native_scores,
-    sample_by_class,
-)
-from rtscv_mlops.bench.open_set import find_threshold, split_folds
+from rtscv_mlops.bench import detector
 from rtscv_mlops.errors import InputError
 from rtscv_mlops.estimator.classifier import RTSCVClassifier
 from rtscv_mlops.estimator.rows import Numbers, count, stack, take
 from rtscv_mlops.estimator.search import RATIO, sample_window
 
 
-class PreRectified(BaseModelDetector):
+class PreRectified(detector.BaseModelDetector):
     """The base model alone: it calls no row unknown.
 
     The score is 1 minus its largest probability, or decision value if it has no probabilities;
@@ -40,10 +33,10 @@ class PreRectified(BaseModelDetector):
         return self
 
     def score(self, X: Any) -> NDArray:
-        return 1 - native_scores(self.model_, X).max(axis=1)
+        return 1 - detector.native_scores(self.model_, X).max(axis=1)
 
 
-class WindowDetector(BaseModelDetector):
+class WindowDetector(detector.BaseModelDetector):
     """A detector that learns from the window."""
 
     sees_window: ClassVar[bool] = True
@@ -76,20 +69,20 @@ class Rectified(WindowDetector):
         self._rectify(X, y, window)
 
     def score(self, X: Any) -> NDArray:
-        scores = native_scores(self.model_, X)
+        scores = detector.native_scores(self.model_, X)
         if scores.shape[1] == self.n_known_:
             return np.full(len(scores), -1.0)
         return scores[:, -1] - scores[:, :-1].max(axis=1)
 
     def classify(self, X: Any) -> NDArray:
-        return native_scores(self.model_, X)[:, : self.n_known_].argmax(axis=1)
+        return detector.native_scores(self.model_, X)[:, : self.n_known_].argmax(axis=1)
 
     def decide(self, X: Any) -> NDArray:
-        return self.predict(X) == UNKNOWN
+        return self.predict(X) == detector.UNKNOWN
 
     def predict(self, X: Any) -> NDArray:
         codes = np.asarray(self.model_.predict(X)).ravel()
-        return np.where(codes == self.n_known_, UNKNOWN, codes)
+        return np.where(codes == self.n_known_, detector.UNKNOWN, codes)
 
     def predict_window(self, window: Any) -> NDArray:
         return self.predict(window)
@@ -147,7 +140,7 @@ class SeededKMeans(Rectified):
                 f"The sample has {count(sample)} row(s), too few for {self.n_known_ + 1} clusters. "
                 "Take a longer window."
             )
-        scaled = Scaled().fit(X)
+        scaled = detector.Scaled().fit(X)
         known, numbers = scaled.transform(X), scaled.transform(sample)
         seeds = [known[y == code].mean(axis=0) for code in range(self.n_known_)]
         seeds.append(numbers.mean(axis=0))
@@ -170,11 +163,11 @@ class DomainClassifier(WindowDetector):
         self.numbers_ = Numbers().fit(rows)
         numbers, held_out = self.numbers_.transform(rows), np.empty(len(of_window))
         self.models_ = []
-        for train, test in split_folds(of_window, self.random_state):
+        for train, test in detector.split_folds(of_window, self.random_state):
             model = HistGradientBoostingClassifier(random_state=self.random_state)
             self.models_.append(model.fit(numbers[train], of_window[train]))
             held_out[test] = model.predict_proba(numbers[test])[:, 1]
-        self.threshold_ = find_threshold(held_out[~of_window])
+        self.threshold_ = detector.find_threshold(held_out[~of_window])
         self.window_scores_ = held_out[of_window]
 
     def score(self, X: Any) -> NDArray:
@@ -198,9 +191,9 @@ class LabelFilters(WindowDetector):
 
     def _learn(self, X: Any, y: NDArray, window: Any) -> None:
         self.model_ = self._fit_base(X, y)
-        kept = sample_by_class(y, self.random_state)
+        kept = detector.sample_by_class(y, self.random_state)
         labels = self.classify(window)
-        self.scaled_ = Scaled().fit(X)
+        self.scaled_ = detector.Scaled().fit(X)
         numbers = self.scaled_.transform(stack(take(X, kept), window))
         codes = np.append(y[kept], labels)
         splitter = StratifiedKFold(self.FILTER_FOLDS, shuffle=True, random_state=self.random_state)

@@ -76,16 +76,6 @@ class Case:
         """The codes of the window's rows."""
         return self.codes[self.trial.window]
 
-    @property
-    def rarest(self) -> tuple[Any, int]:
-        """The known class with the fewest training rows in either trial, and their number."""
-        trained = (self.codes[trial.training] for trial in (self.trial, self.clean))
-        counts = np.min(
-            [np.bincount(codes, minlength=len(self.known)) for codes in trained], axis=0
-        )
-        index = int(counts.argmin())
-        return self.known[index], int(counts[index])
-
     def encode_weights(self, estimator: Any) -> Any:
         """Return the estimator with class weights by code, because detectors learn codes."""
         weights = {
@@ -94,6 +84,23 @@ class Case:
             if name.endswith("class_weight") and isinstance(value, Mapping)
         }
         return clone(estimator).set_params(**weights)
+
+    def explain(self, error: Exception) -> str:
+        """Return the first line of an error, and name a rare class that probably caused it."""
+        lines = str(error).strip().splitlines()
+        message = lines[0] if lines else type(error).__name__
+        trained = (self.codes[trial.training] for trial in (self.trial, self.clean))
+        counts = np.min(
+            [np.bincount(codes, minlength=len(self.known)) for codes in trained], axis=0
+        )
+        rarest, rows = int(counts.argmin()), int(counts.min())
+        if rows >= RARE or isinstance(error, RtscvError) or not isinstance(error, ValueError):
+            return message
+        return (
+            f"Class {self.known[rarest]!r} has {counted(rows, 'training row')} after the rows are "
+            "halved, too few for a detector that splits each class further. Provide more rows of "
+            f"it. ({message})"
+        )
 
 
 def check_rate(rate: float) -> None:
@@ -246,7 +253,7 @@ def judge(entry: Entry, estimator: Any, rows: Any, case: Case) -> Record:
             warnings.simplefilter("ignore")  # from 18 algorithms, on rows of any kind
             return replace(record, **_measure(entry, case.encode_weights(estimator), rows, case))
     except Exception as error:  # neither the algorithm nor the estimator is ours
-        return replace(record, problem=_explain(error, case))
+        return replace(record, problem=case.explain(error))
 
 
 def _measure(entry: Entry, estimator: Any, rows: Any, case: Case) -> dict[str, Any]:
@@ -271,16 +278,3 @@ def _measure(entry: Entry, estimator: Any, rows: Any, case: Case) -> dict[str, A
         "found": result.finds,
         "quiet": clean.is_quiet,
     }
-
-
-def _explain(error: Exception, case: Case) -> str:
-    """Return the first line of an error, and name a rare class that probably caused it."""
-    lines = str(error).strip().splitlines()
-    message = lines[0] if lines else type(error).__name__
-    label, rows = case.rarest
-    if rows >= RARE or isinstance(error, RtscvError) or not isinstance(error, ValueError):
-        return message
-    return (
-        f"Class {label!r} has {counted(rows, 'training row')} after the rows are halved, too few "
-        f"for a detector that splits each class further. Provide more rows of it. ({message})"
-    )

@@ -7,7 +7,7 @@ guessed. So are repeated keys, tags, references that multiply, and deep nesting.
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import yaml
 from yaml.composer import Composer
@@ -67,6 +67,15 @@ class Document:
     lines: dict[Location, int] = field(default_factory=dict)
     mistakes: dict[Location, Mistake] = field(default_factory=dict)
 
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Read one YAML document. Mistakes that leave it readable are collected."""
+        root = _compose(text)
+        document = cls()
+        if root is not None:
+            document.data = _NodeReader(document).value(root, ())
+        return document
+
     def line_of(self, location: Location) -> int:
         """Return the line of a value, or of the closest section around it."""
         while location and location not in self.lines:
@@ -79,21 +88,12 @@ class Document:
             self.mistakes.setdefault(location, mistake)
 
 
-class UnreadableDocument(Exception):
+class UnreadableText(Exception):
     """The text cannot be parsed, so nothing else can be checked."""
 
     def __init__(self, line: int, problem: str) -> None:
         super().__init__(problem)
         self.line = line
-
-
-def read_document(text: str) -> Document:
-    """Read one YAML document. Mistakes that leave it readable are collected."""
-    root = _compose(text)
-    document = Document()
-    if root is not None:
-        document.data = _NodeReader(document).value(root, ())
-    return document
 
 
 def _compose(text: str) -> yaml.Node | None:
@@ -111,12 +111,12 @@ def _compose(text: str) -> yaml.Node | None:
             problem = "starts a second document; a monitor is one document, so remove the line ---"
         else:
             problem = f"is not valid YAML: {', '.join(filter(None, (error.context, problem)))}"
-        raise UnreadableDocument(mark.line + 1 if mark else 1, problem) from error
+        raise UnreadableText(mark.line + 1 if mark else 1, problem) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise UnreadableDocument(line, "contains a character that YAML does not allow") from error
+        raise UnreadableText(line, "contains a character that YAML does not allow") from error
     except (ValueError, OverflowError) as error:  # from PyYAML, for numbers in escapes
-        raise UnreadableDocument(1, f"is not valid YAML: {error}") from error
+        raise UnreadableText(1, f"is not valid YAML: {error}") from error
 
 
 class _LimitedComposer(Composer):
@@ -129,11 +129,11 @@ class _LimitedComposer(Composer):
         event = self.peek_event()  # type: ignore[attr-defined]
         line = event.start_mark.line + 1
         if getattr(event, "tag", None):
-            raise UnreadableDocument(line, "has a YAML tag (!); tags are not allowed")
+            raise UnreadableText(line, "has a YAML tag (!); tags are not allowed")
         if self.depth > MAX_DEPTH:
-            raise UnreadableDocument(line, f"is nested more than {MAX_DEPTH} levels deep")
+            raise UnreadableText(line, f"is nested more than {MAX_DEPTH} levels deep")
         if self.nodes > 2 * MAX_VALUES:
-            raise UnreadableDocument(line, f"has more than {MAX_VALUES} values")
+            raise UnreadableText(line, f"has more than {MAX_VALUES} values")
         self.depth += 1
         self.nodes += 1
         node = super().compose_node(parent, index)
@@ -170,7 +170,7 @@ class _NodeReader:
     def value(self, node: yaml.Node, location: Location) -> Any:
         self.values += 1
         if self.values > MAX_VALUES or len(location) > MAX_DEPTH:
-            raise UnreadableDocument(
+            raise UnreadableText(
                 node.start_mark.line + 1,
                 f"expands to more than {MAX_VALUES} values, or has a reference (*) to itself",
             )

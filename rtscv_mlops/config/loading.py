@@ -15,16 +15,8 @@ from pydantic_core import ErrorDetails
 
 from rtscv_mlops.config import monitor as settings
 from rtscv_mlops.config import scheduling, values
-from rtscv_mlops.config.document import (
-    MAX_MISTAKES,
-    Document,
-    Location,
-    Mistake,
-    UnreadableDocument,
-    read_document,
-)
+from rtscv_mlops.config.document import MAX_MISTAKES, Document, Location, Mistake, UnreadableText
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.config.values import Settings
 from rtscv_mlops.errors import ConfigError
 
 MAX_BYTES = 256_000
@@ -143,11 +135,11 @@ def _read(path: Path) -> Document:
             f"{path} is larger than {MAX_BYTES} bytes, the limit for a monitor. Check the path."
         )
     try:
-        document = read_document(content.decode("utf-8-sig"))
+        document = Document.read(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}:{line}: is not UTF-8. Save the file as UTF-8.") from error
-    except UnreadableDocument as error:
+    except UnreadableText as error:
         raise _refusal(path, [Mistake(error.line, (), str(error))]) from error
     if not isinstance(document.data, dict):
         problem = "is empty" if document.data is None else "has no settings (`name: value`)"
@@ -176,7 +168,7 @@ def _resolve_paths(monitor: Monitor, folder: Path) -> Monitor:
         return f"{match['scheme']}{os.path.normpath(folder / match['file'])}{match['rest'] or ''}"
 
     uri = resolve_url(monitor.model.tracking_uri)
-    sections: dict[str, Settings] = {
+    sections: dict[str, values.Settings] = {
         "model": monitor.model.model_copy(update={"tracking_uri": uri})
     }
     for name in ("source", "reference", "labels"):
@@ -237,7 +229,10 @@ class _MistakeCollector:
                 continue
             concerns = {location}
             if kind == "missing":
-                problem = f"is missing. {_description(location)}".strip()
+                field = _field_at(location)
+                section = _section_in(field.annotation) if field else None
+                description = section.__doc__ if section else field and field.description
+                problem = f"is missing. {description or ''}".strip()
             elif kind == "extra_forbidden":
                 problem, meant = _explain_unknown(location)
                 concerns |= meant
@@ -336,28 +331,22 @@ def _requirement(error: ErrorDetails) -> str:
     return REQUIREMENTS[kind].format(**limits)
 
 
-def _description(location: Location) -> str:
-    field = _field_at(location)
-    section = _section_in(field.annotation) if field else None
-    return (section.__doc__ if section else field and field.description) or ""
-
-
 def _field_at(location: Location) -> FieldInfo | None:
     return _settings_at(location[:-1]).get(str(location[-1]))
 
 
 def _settings_at(location: Location) -> dict[str, FieldInfo]:
     """Return the settings of a section by name; none if the location is not a section."""
-    section: type[Settings] | None = Monitor
+    section: type[values.Settings] | None = Monitor
     for key in location:
         field = section.model_fields.get(str(key)) if section else None
         section = _section_in(field.annotation) if field else None
     return dict(section.model_fields) if section else {}
 
 
-def _section_in(annotation: Any) -> type[Settings] | None:
+def _section_in(annotation: Any) -> type[values.Settings] | None:
     """Return the settings class that an annotation contains, if any."""
     for kind in (annotation, *get_args(annotation)):
-        if isinstance(kind, type) and issubclass(kind, Settings):
+        if isinstance(kind, type) and issubclass(kind, values.Settings):
             return kind
     return None

@@ -10,24 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from rtscv_mlops.config import values
 from rtscv_mlops.config.inputs import LabelSettings, ReferenceSettings, SourceSettings
 from rtscv_mlops.config.scheduling import AirflowSettings
-from rtscv_mlops.config.values import (
-    CHAMPION,
-    Address,
-    Alias,
-    Conflict,
-    Duration,
-    EnvName,
-    Name,
-    Names,
-    PositiveDuration,
-    Settings,
-    Share,
-    Texts,
-    Time,
-    WebAddress,
-)
 
 MAX_SEED = 2**32 - 1  # the limit of NumPy
 MONITOR_NAME = r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$"
@@ -37,7 +22,7 @@ MAIL = r"^[^@\s]+@[^@\s]+$"
 SCHEDULER = r"^(tcp|tls|ws|wss)://[^\s/]"
 
 
-class ModelSettings(Settings):
+class ModelSettings(values.Settings):
     """The registered model to monitor, and how to refit and save it."""
 
     name: str = Field(
@@ -46,19 +31,21 @@ class ModelSettings(Settings):
         description="Name of the registered model in MLflow.",
         examples=["digits"],
     )
-    alias: Alias = Field(default=CHAMPION, description="Alias of the version in production.")
-    tracking_uri: Address | None = Field(
+    alias: values.Alias = Field(
+        default=values.CHAMPION, description="Alias of the version in production."
+    )
+    tracking_uri: values.Address | None = Field(
         default=None,
         description="MLflow tracking server or database. Defaults to the environment variable "
         "MLFLOW_TRACKING_URI.",
         examples=["http://localhost:5000"],
     )
-    tracking_uri_env: EnvName | None = Field(
+    tracking_uri_env: values.EnvName | None = Field(
         default=None,
         description="Environment variable that holds the tracking URI.",
         examples=["TEAM_MLFLOW_URI"],
     )
-    columns: Annotated[Names, Field(min_length=1)] | None = Field(
+    columns: Annotated[values.Names, Field(min_length=1)] | None = Field(
         default=None,
         description="Feature columns. Needed only if the model has no signature.",
         examples=[["height", "width"]],
@@ -75,28 +62,28 @@ class ModelSettings(Settings):
         description="Load and save models with pickle. A pickle can run any code, so enable this "
         "only if you trust everyone who can write the model's files.",
     )
-    trusted_types: Texts = Field(
+    trusted_types: values.Texts = Field(
         default=(),
         description="Types that skops may load in addition to the built-in list of safe types.",
     )
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[values.Conflict]:
         if self.tracking_uri and self.tracking_uri_env:
-            yield Conflict(
+            yield values.Conflict(
                 ("tracking_uri_env", "tracking_uri"),
                 "set either tracking_uri or tracking_uri_env, not both",
             )
 
 
-class BaselineSettings(Settings):
+class BaselineSettings(values.Settings):
     """Clean production data to compare windows with, instead of the training data."""
 
-    start: Time | None = Field(
+    start: values.Time | None = Field(
         default=None,
         description="Start of a period that is known to be clean. In UTC unless it has an offset.",
         examples=["2026-01-05"],
     )
-    end: Time | None = Field(
+    end: values.Time | None = Field(
         default=None, description="End of that period, exclusive.", examples=["2026-01-12"]
     )
     first: int | None = Field(
@@ -108,17 +95,19 @@ class BaselineSettings(Settings):
         examples=[7],
     )
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[values.Conflict]:
         every = ("start", "end", "first")
         if (self.start is None) != (self.end is None):
-            yield Conflict(("start", "end"), "a baseline period needs both start and end")
+            yield values.Conflict(("start", "end"), "a baseline period needs both start and end")
         elif (self.start is None) == (self.first is None):
-            yield Conflict(every, "set either start and end, or first")
+            yield values.Conflict(every, "set either start and end, or first")
         if self.start and self.end and self.start >= self.end:
-            yield Conflict(("end", "start"), f"start {self.start} is not before end {self.end}")
+            yield values.Conflict(
+                ("end", "start"), f"start {self.start} is not before end {self.end}"
+            )
 
 
-class RectifySettings(Settings):
+class RectifySettings(values.Settings):
     """How RTSCV looks for unknowns. The names are those of `RTSCVClassifier`."""
 
     alpha: float = Field(
@@ -138,7 +127,7 @@ class RectifySettings(Settings):
         default="auto",
         description="Total weight of the window relative to the training rows. `auto` is 0.2.",
     )
-    unknown_label: Name | int | None = Field(
+    unknown_label: values.Name | int | None = Field(
         default=None,
         description="Label of unknown rows, in the type of the other labels. Defaults to the "
         "largest label plus one if labels are numbers, otherwise to `unknown`.",
@@ -154,26 +143,26 @@ class RectifySettings(Settings):
         description="Maximum number of rows. A larger window is sampled at random to this size.",
     )
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[values.Conflict]:
         if self.max_rows < self.min_rows:
-            yield Conflict(
+            yield values.Conflict(
                 ("max_rows", "min_rows"),
                 f"max_rows {self.max_rows} is below min_rows {self.min_rows}, so no window could "
                 "be assessed",
             )
         if self.min_rows < self.cv:
-            yield Conflict(
+            yield values.Conflict(
                 ("min_rows", "cv"), f"min_rows {self.min_rows} is below the {self.cv} folds of cv"
             )
 
 
-class CanarySettings(Settings):
+class CanarySettings(values.Settings):
     """A known class to hide in each window, as a check that a new class would be detected.
 
     This takes one more run of RTSCV per window. It does not affect the verdict.
     """
 
-    hide: Name | int = Field(
+    hide: values.Name | int = Field(
         default="rotate",
         description="Label of the class to hide. `rotate` takes each class in turn.",
     )
@@ -182,7 +171,7 @@ class CanarySettings(Settings):
     )
 
 
-class ComputeSettings(Settings):
+class ComputeSettings(values.Settings):
     """Where a window is processed. The result does not depend on it."""
 
     engine: Literal["local", "dask"] = Field(
@@ -195,17 +184,17 @@ class ComputeSettings(Settings):
         le=1_000,
         description="Number of processes on this machine, with one thread each.",
     )
-    address: Annotated[Address, Field(pattern=SCHEDULER)] | None = Field(
+    address: Annotated[values.Address, Field(pattern=SCHEDULER)] | None = Field(
         default=None,
         description="Address of the Dask scheduler.",
         examples=["tcp://dask-scheduler:8786"],
     )
-    address_env: EnvName | None = Field(
+    address_env: values.EnvName | None = Field(
         default=None,
         description="Environment variable that holds the address of the Dask scheduler.",
         examples=["DASK_SCHEDULER"],
     )
-    timeout: PositiveDuration = Field(
+    timeout: values.PositiveDuration = Field(
         default=timedelta(seconds=30),
         description="Maximum wait for the scheduler, and then for the first worker.",
     )
@@ -215,23 +204,23 @@ class ComputeSettings(Settings):
         "the window fails.",
     )
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[values.Conflict]:
         given = [name for name in ("address", "address_env") if getattr(self, name) is not None]
         if self.engine == "dask" and len(given) != 1:
             count = "both are set" if given else "neither is set"
-            yield Conflict(
+            yield values.Conflict(
                 ("address_env", "address", "engine"),
                 f"engine: dask needs either address or address_env; {count}",
             )
         if self.engine == "local" and given:
-            yield Conflict((*given, "engine"), f"{given[0]} needs engine: dask")
+            yield values.Conflict((*given, "engine"), f"{given[0]} needs engine: dask")
 
 
 DISTANCES = {"wasserstein", "jensenshannon", "psi", "kl_div", "hellinger", "ed"}
 """Methods that measure a distance. The others are tests, whose result depends on the row count."""
 
 
-class DriftSettings(Settings):
+class DriftSettings(values.Settings):
     """How Evidently measures the drift of columns."""
 
     num_method: Literal[
@@ -278,7 +267,7 @@ class DriftSettings(Settings):
         return (self.num_method if kind == "number" else self.cat_method) in DISTANCES
 
 
-class Email(Settings):
+class Email(values.Settings):
     """E-mail over SMTP. User and password come from environment variables."""
 
     to: Annotated[
@@ -295,25 +284,25 @@ class Email(Settings):
         default=False,
         description="Encrypt with STARTTLS. Required to send a password to another machine.",
     )
-    user_env: EnvName | None = Field(
+    user_env: values.EnvName | None = Field(
         default=None,
         description="Environment variable that holds the user name.",
         examples=["SMTP_USER"],
     )
-    password_env: EnvName | None = Field(
+    password_env: values.EnvName | None = Field(
         default=None,
         description="Environment variable that holds the password.",
         examples=["SMTP_PASSWORD"],
     )
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[values.Conflict]:
         if (self.user_env is None) != (self.password_env is None):
-            yield Conflict(
+            yield values.Conflict(
                 ("user_env", "password_env"), "set both user_env and password_env, or neither"
             )
 
 
-class AlertSettings(Settings):
+class AlertSettings(values.Settings):
     """When to send an alert, and where to."""
 
     on: Annotated[
@@ -323,7 +312,7 @@ class AlertSettings(Settings):
         default=("unknowns", "unknowns_and_drift", "drift", "not_assessed"),
         description="Verdicts that can raise an alert.",
     )
-    min_rate: Share = Field(
+    min_rate: values.Share = Field(
         default=0.01, description="Smallest unknown rate that can raise an alert about unknowns."
     )
     max_p_value: float = Field(
@@ -341,42 +330,42 @@ class AlertSettings(Settings):
         le=100,
         description="Number of recent windows to consider, including the current one.",
     )
-    cooldown: Duration = Field(
+    cooldown: values.Duration = Field(
         default=timedelta(days=1),
         description="Minimum time between alerts. A more severe verdict is sent anyway: an alert "
         "about unknowns suppresses unknowns and drift, one about drift only drift, and one about "
         "a window that was not assessed only the same reason. If no channel is set, alerts in the "
         "log count, including those from the command line.",
     )
-    webhook_url: WebAddress | None = Field(
+    webhook_url: values.WebAddress | None = Field(
         default=None,
         description="URL that receives the alert as a JSON POST request.",
         examples=["https://example.com/alerts"],
     )
-    webhook_url_env: EnvName | None = Field(
+    webhook_url_env: values.EnvName | None = Field(
         default=None,
         description="Environment variable that holds the webhook URL.",
         examples=["ALERT_WEBHOOK_URL"],
     )
     email: Email | None = Field(default=None, description="E-mail over SMTP.")
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[values.Conflict]:
         if self.windows > self.of:
-            yield Conflict(
+            yield values.Conflict(
                 ("windows", "of"),
                 f"windows {self.windows} is above of {self.of}, so no alert could be sent",
             )
         if self.webhook_url and self.webhook_url_env:
-            yield Conflict(
+            yield values.Conflict(
                 ("webhook_url_env", "webhook_url"),
                 "set either webhook_url or webhook_url_env, not both",
             )
 
 
-class ReviewSettings(Settings):
+class ReviewSettings(values.Settings):
     """What a challenger must meet before a reviewer may approve it."""
 
-    max_class_loss: Share = Field(
+    max_class_loss: values.Share = Field(
         default=0.05,
         description="Largest recall loss allowed for any known class. A bigger loss blocks "
         "approval, unless it is a single row.",
@@ -387,17 +376,17 @@ class ReviewSettings(Settings):
         description="Minimum number of unknown rows to train a challenger on. Fewer rows block "
         "approval.",
     )
-    expires: PositiveDuration = Field(
+    expires: values.PositiveDuration = Field(
         default=timedelta(days=14),
         description="How long a review stays open. An unanswered challenger is closed without "
         "promotion.",
     )
 
 
-class ReportSettings(Settings):
+class ReportSettings(values.Settings):
     """What reports and artifacts may copy from the source."""
 
-    columns: Literal["model", "none"] | Names = Field(
+    columns: Literal["model", "none"] | values.Names = Field(
         default="model",
         description="Columns that may be copied: those of the `model`, `none`, or a list of names.",
     )
@@ -419,7 +408,7 @@ class ReportSettings(Settings):
     )
 
 
-class Monitor(Settings):
+class Monitor(values.Settings):
     """A monitor of one registered model.
 
     Attributes
@@ -453,21 +442,21 @@ class Monitor(Settings):
     report: ReportSettings = ReportSettings()
     airflow: AirflowSettings = AirflowSettings()
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[values.Conflict]:
         features = self.model.columns or ()
         for section, part in (("source", self.source), ("reference", self.reference)):
             if part is not None and part.label in features:
-                yield Conflict(
+                yield values.Conflict(
                     (section, "model"),
                     f"{section}.label {part.label} is also listed in model.columns, but a label "
                     "cannot be a feature",
                 )
         if self.labels is not None and self.source.key is None:
-            yield Conflict(
+            yield values.Conflict(
                 ("labels", "source"), "labels are joined by key: set source.key to its column"
             )
         if self.report.key and self.source.key is None:
-            yield Conflict(
+            yield values.Conflict(
                 ("report", "source"), "report.key needs a key: set source.key to its column"
             )
 

@@ -6,23 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rtscv_mlops.config.values import (
-    Conflict,
-    Duration,
-    Options,
-    PositiveDuration,
-    Settings,
-    Texts,
-    Time,
-    Zone,
-)
+from rtscv_mlops.config import values
 
 CRON = r"^\S+( \S+){4}$"
 NOTIFIER = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
 MEMORY = r"^[1-9][0-9]*[MG]i$"
 
 
-class ResourceSettings(Settings):
+class ResourceSettings(values.Settings):
     """Resources of the pod that runs a task, for Airflow on Kubernetes.
 
     Together they replace the resources of Airflow's pod template.
@@ -36,7 +27,7 @@ class ResourceSettings(Settings):
     )
 
 
-class AirflowSettings(Settings):
+class AirflowSettings(values.Settings):
     """How Airflow runs the monitor. The commands ignore this section."""
 
     schedule: str = Field(
@@ -45,18 +36,18 @@ class AirflowSettings(Settings):
         description="Cron expression of five fields. A window ends, and is judged, at each of its "
         "times.",
     )
-    timezone: Zone = Field(
+    timezone: values.Zone = Field(
         default="UTC",
         description="Time zone of the schedule, and of days given to a manual run.",
     )
-    start: Time | None = Field(
+    start: values.Time | None = Field(
         default=None,
         description="Time from which windows are judged. Required for `catchup`.",
         examples=["2026-01-05"],
     )
     catchup: bool = Field(default=False, description="Also judge all past windows since `start`.")
     owner: str = Field(default="rtscv", min_length=1, description="Owner shown in Airflow.")
-    tags: Texts = Field(
+    tags: values.Texts = Field(
         default=(), description="Tags of the DAG, in addition to `rtscv` and the model's name."
     )
     pool: str = Field(
@@ -76,10 +67,10 @@ class AirflowSettings(Settings):
     )
     resources: ResourceSettings | None = None
     retries: int = Field(default=2, ge=0, le=100, description="Retries of a failed task.")
-    retry_delay: Duration = Field(
+    retry_delay: values.Duration = Field(
         default=timedelta(minutes=5), description="Delay before each retry."
     )
-    timeout: PositiveDuration = Field(
+    timeout: values.PositiveDuration = Field(
         default=timedelta(hours=2),
         description="Maximum run time of a task. A task that takes longer fails.",
     )
@@ -94,17 +85,17 @@ class AirflowSettings(Settings):
         default="failed",
         description="State of the task when a window could not be judged.",
     )
-    reviewers: Texts = Field(
+    reviewers: values.Texts = Field(
         default=(),
         description="Airflow user ids that may answer a review. If empty, every user with the "
         "permission may.",
         examples=[["ann", "ben"]],
     )
-    poll: PositiveDuration = Field(
+    poll: values.PositiveDuration = Field(
         default=timedelta(seconds=30),
         description="Time between checks of the MLflow registry while a review is open.",
     )
-    notifiers: dict[Annotated[str, Field(pattern=NOTIFIER)], Options] = Field(
+    notifiers: dict[Annotated[str, Field(pattern=NOTIFIER)], values.Options] = Field(
         default_factory=dict,
         description="Airflow notifiers that also receive alerts: the import path of each "
         "`BaseNotifier` class, with its arguments. In templated arguments, `{{ rtscv.subject }}` "
@@ -120,8 +111,8 @@ class AirflowSettings(Settings):
         ],
     )
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[values.Conflict]:
         if self.catchup and self.start is None:
-            yield Conflict(
+            yield values.Conflict(
                 ("catchup", "start"), "catchup needs a start: set the start of the first window"
             )

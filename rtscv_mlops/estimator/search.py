@@ -16,23 +16,10 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit, check_cv
 
 from rtscv_mlops.errors import InputError
+from rtscv_mlops.estimator import statistics
 from rtscv_mlops.estimator.gates import Gate, Layout, margins, nearest_class
 from rtscv_mlops.estimator.parallel import do_all
 from rtscv_mlops.estimator.rows import count, find_distinct, fingerprints, stack, take
-from rtscv_mlops.estimator.statistics import (
-    FALSE_BESIDE_DRIFT,
-    Assessment,
-    Directions,
-    Excess,
-    Margins,
-    Shift,
-    change_p_value,
-    compare_excess,
-    decide,
-    estimate_rate,
-    estimate_shift,
-    extract_rows,
-)
 from rtscv_mlops.outcomes import Verdict
 
 RATIO = 0.2
@@ -106,12 +93,11 @@ class PaperSearch:
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """The result of a search: the facts, the rows behind them, and the gate that scores others."""
+    """The result of a search: the facts, the rows behind them, and the margins of all rows."""
 
-    assessment: Assessment
+    assessment: statistics.Assessment
     sampled: NDArray
     unknown: NDArray
-    gate: Gate
     threshold: float
     spread: float
     known_margins: NDArray
@@ -183,9 +169,9 @@ class _Table:
 class _ForwardTest:
     """The test of the window against the known classes."""
 
-    null: Margins
-    window: Margins
-    shift: Shift
+    null: statistics.Margins
+    window: statistics.Margins
+    shift: statistics.Shift
     p_value: float
 
 
@@ -193,8 +179,8 @@ class _ForwardTest:
 class _Extraction:
     """The estimated share of unknowns, and which window rows they are."""
 
-    null: Margins
-    window: Margins
+    null: statistics.Margins
+    window: statistics.Margins
     rate: float
     interval: tuple[float, float]
     flagged: NDArray
@@ -230,8 +216,8 @@ class MonitorSearch:
         if forward.p_value < self.alpha:
             with self._timed("reverse"):
                 directions = self._test_both_ways(forward)
-                excess = compare_excess(directions)
-        verdict = decide(forward.p_value, excess, self.alpha)
+                excess = statistics.compare_excess(directions)
+        verdict = statistics.decide(forward.p_value, excess, self.alpha)
         with self._timed("extract"):
             extraction = self._extract(verdict, forward, directions, excess)
         self.gate.forget()
@@ -250,7 +236,7 @@ class MonitorSearch:
             "excess": excess,
         }
         return Detection(
-            assessment=Assessment(
+            assessment=statistics.Assessment(
                 verdict=verdict,
                 p_value=forward.p_value,
                 detected=detected,
@@ -262,7 +248,6 @@ class MonitorSearch:
             ),
             sampled=np.sort(self._table.fitted_window - self._table.window[0]),
             unknown=np.flatnonzero(extraction.flagged) if detected else np.empty(0, dtype=int),
-            gate=self.gate,
             threshold=extraction.threshold,
             spread=float(np.std(extraction.null.margin)) or 1.0,
             known_margins=extraction.null.margin,
@@ -337,14 +322,14 @@ class MonitorSearch:
         rows, labels = layout.classes[is_null], layout.labels[is_null]
         scores = self.gate.cross_fit(layout, np.concatenate([rows, table.window]))
         nearest = nearest_class(scores[rows]), nearest_class(scores[table.window])
-        shift = estimate_shift(nearest[0], labels, nearest[1], layout.n_classes)
+        shift = statistics.estimate_shift(nearest[0], labels, nearest[1], layout.n_classes)
         # A class that vanished keeps a trace of weight, so that no stratum divides by zero.
         weight = np.maximum(shift.weight[labels], 1e-6)
-        null = Margins(margins(scores[rows]), nearest[0], weight, rows)
-        window = Margins.of(margins(scores[table.window]), nearest[1], table.window)
-        return _ForwardTest(null, window, shift, change_p_value(null, window, shift))
+        null = statistics.Margins(margins(scores[rows]), nearest[0], weight, rows)
+        window = statistics.Margins.of(margins(scores[table.window]), nearest[1], table.window)
+        return _ForwardTest(null, window, shift, statistics.change_p_value(null, window, shift))
 
-    def _test_both_ways(self, test: _ForwardTest) -> Directions:
+    def _test_both_ways(self, test: _ForwardTest) -> statistics.Directions:
         """Run the test in both directions, on equally many rows labelled by the forward models.
 
         Window rows that even drift does not explain are left out of the reverse null. A new
@@ -362,9 +347,9 @@ class MonitorSearch:
             layout = replace(self._layout, classes=classes, labels=labels, dummy=dummy)
             scores = self.gate.cross_fit(layout, scored)
 
-            def margins_of(rows: NDArray) -> Margins:
+            def margins_of(rows: NDArray) -> statistics.Margins:
                 nearest = names[nearest_class(scores[rows])]
-                return Margins.of(margins(scores[rows]), nearest, rows)
+                return statistics.Margins.of(margins(scores[rows]), nearest, rows)
 
             return margins_of
 
@@ -372,10 +357,12 @@ class MonitorSearch:
         reverse = cross_fit(window, training, np.concatenate([null_rows, window]))
         # Rows that took part in no fit are judged as fairly as rows that were held out.
         whole, deserted = forward(table.window), reverse(null_rows)
-        rate, _ = estimate_rate(deserted, whole)
-        beyond_drift, _ = extract_rows(deserted, whole, rate, FALSE_BESIDE_DRIFT)
+        rate, _ = statistics.estimate_rate(deserted, whole)
+        beyond_drift, _ = statistics.extract_rows(
+            deserted, whole, rate, statistics.FALSE_BESIDE_DRIFT
+        )
         explained = np.setdiff1d(window, table.window[beyond_drift])
-        return Directions(
+        return statistics.Directions(
             forward_null=forward(training),
             forward=forward(window),
             window=whole,
@@ -389,21 +376,23 @@ class MonitorSearch:
     def _extract(
         verdict: Verdict,
         forward: _ForwardTest,
-        directions: Directions | None,
-        excess: Excess | None,
+        directions: statistics.Directions | None,
+        excess: statistics.Excess | None,
     ) -> _Extraction:
         """Estimate the rate and pick the rows, with the null that fits the verdict."""
-        rate, interval = estimate_rate(forward.null, forward.window)
+        rate, interval = statistics.estimate_rate(forward.null, forward.window)
         if directions is None or excess is None:
             # Without evidence, the rate must not claim any unknowns.
             rate, interval = 0.0, (0.0, interval[1])
         if directions is None or excess is None or verdict is Verdict.UNKNOWNS:
-            picked = extract_rows(forward.null, forward.window, rate)
+            picked = statistics.extract_rows(forward.null, forward.window, rate)
             return _Extraction(forward.null, forward.window, rate, interval, *picked)
         # Drifted known rows look to the training data as the training rows look to the window.
         null, most = directions.reverse, interval[1]
-        rate, _ = estimate_rate(null, directions.window)
-        picked = extract_rows(null, directions.window, rate, FALSE_BESIDE_DRIFT)
+        rate, _ = statistics.estimate_rate(null, directions.window)
+        picked = statistics.extract_rows(
+            null, directions.window, rate, statistics.FALSE_BESIDE_DRIFT
+        )
         if verdict is Verdict.DRIFT:
             return _Extraction(null, directions.window, 0.0, (0.0, most), *picked)
         # At least what drift does not explain is unknown; at most, all of the change is.

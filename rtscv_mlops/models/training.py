@@ -25,8 +25,7 @@ from rtscv_mlops.errors import Code, InputError, ServiceError, TrainingDataError
 from rtscv_mlops.models.load import Champion
 from rtscv_mlops.models.signature import describe_difference
 from rtscv_mlops.models.trust import file_digest
-from rtscv_mlops.sources.formats import FORMATS
-from rtscv_mlops.sources.read import read_training_file
+from rtscv_mlops.sources.read import FORMATS, read_training_file
 from rtscv_mlops.text import plain
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import asking, get_or_none

@@ -1,8 +1,8 @@
 """Which columns are read, whether a file or table has them, and how values are converted."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -11,13 +11,18 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from rtscv_mlops.errors import Code, ConfigError, WindowError
-from rtscv_mlops.text import counted, listed, shown, suggestions
+from rtscv_mlops.text import counted, listed, shown
 from rtscv_mlops.window import Column
 
-TIME, KEY, LABEL, ORIGIN = "time", "key", "label", "origin"
-FEATURE = "feature:"
 NATURAL = "natural"
 Types = Mapping[str, pa.DataType]
+
+
+class Slot:
+    """Columns of a sample, by the role that they have. A feature's name follows the prefix."""
+
+    TIME, KEY, LABEL, ORIGIN = "time", "key", "label", "origin"
+    FEATURE = "feature:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,49 +34,26 @@ class SourceColumn:
     kind: str = NATURAL
     optional: bool = False
 
+    @classmethod
+    def of_features(cls, columns: Sequence[Column], label: str | None) -> list[Self]:
+        """Return the columns of the model, which must not include the label."""
+        if label in {column.name for column in columns}:
+            raise ConfigError(
+                f"The label column {shown(label)} is also a feature of the model, so the model "
+                "would see the answer. Name another label column."
+            )
+        return [
+            cls(Slot.FEATURE + column.name, column.name, column.kind, column.optional)
+            for column in columns
+        ]
 
-def feature_columns(columns: Sequence[Column], label: str | None) -> list[SourceColumn]:
-    """Return the columns of the model, which must not include the label."""
-    if label in {column.name for column in columns}:
-        raise ConfigError(
-            f"The label column {shown(label)} is also a feature of the model, so the model would "
-            "see the answer. Name another label column."
-        )
-    return [
-        SourceColumn(FEATURE + column.name, column.name, column.kind, column.optional)
-        for column in columns
-    ]
+    @property
+    def is_feature(self) -> bool:
+        return self.slot.startswith(Slot.FEATURE)
 
-
-def check_names(columns: Sequence[str], name: str) -> None:
-    """Refuse repeated and empty column names."""
-    repeated = [column for column, times in Counter(columns).items() if times > 1]
-    if repeated:
-        raise WindowError(
-            f"{name} has more than one column called {listed(repeated)}, so the name is "
-            "ambiguous. Rename them where the data is written."
-        )
-    nameless = [index for index, column in enumerate(columns, 1) if not column.strip()]
-    if nameless:
-        raise WindowError(
-            f"Column {nameless[0]} of {name} has no name. If it is an index that pandas wrote, "
-            "write with index=False; otherwise name it."
-        )
-
-
-def find_columns(
-    wanted: Sequence[SourceColumn], types: Types, name: str, hint: str = ""
-) -> list[SourceColumn]:
-    """Return the wanted columns that a file or table has; it must have all but optional ones."""
-    missing = [column.name for column in wanted if column.name not in types and not column.optional]
-    if missing:
-        raise WindowError(
-            f"{name} lacks {counted(len(missing), 'column')} that the monitor needs: "
-            f"{listed(missing)}.{suggestions(missing, list(types))} It has: {listed(types)}."
-            f"{hint} Correct the names in the source or in the monitor.",
-            code=Code.MISSING_COLUMNS,
-        )
-    return [column for column in wanted if column.name in types]
+    @property
+    def is_natural(self) -> bool:
+        return self.kind == NATURAL
 
 
 def family(kind: pa.DataType) -> str:
@@ -89,24 +71,6 @@ def family(kind: pa.DataType) -> str:
         if any(test(kind) for test in tests):
             return name
     return str(kind)
-
-
-def check_alike(first: Types, other: Types, columns: Iterable[str], names: tuple[str, str]) -> None:
-    """Refuse a file whose columns have another meaning than those of the first file."""
-    differences = []
-    for column in columns:
-        if (column in first) != (column in other):
-            differences.append(f"{'has' if column in other else 'lacks'} {shown(column)}")
-        elif column in first:
-            families = family(first[column]), family(other[column])
-            if len({*families} - {"nothing"}) > 1:
-                differences.append(f"{shown(column)} holds {families[1]}, not {families[0]}")
-    if differences:
-        raise WindowError(
-            f"{names[1]} does not match {names[0]}, a file of the same source: it "
-            f"{'; '.join(differences[:5])}. Write both in the same way, or narrow the path.",
-            code=Code.MIXED_SCHEMAS,
-        )
 
 
 # Larger whole numbers may have no exact float.
@@ -196,7 +160,7 @@ class Converter:
         return column.cast(pa.string()), kind
 
     def _wrong_type(self, column: pa.Array) -> WindowError:
-        wanted = "text or a number" if self.target.kind == NATURAL else self.target.kind
+        wanted = "text or a number" if self.target.is_natural else self.target.kind
         is_whole = kinds.is_integer(column.type)
         values = "whole numbers" if is_whole else f"values of type {column.type}"
         return WindowError(
@@ -359,11 +323,14 @@ CONVERSIONS: dict[tuple[str, str], Callable[[Converter, pa.Array], pa.Array]] = 
 }
 
 
-def from_text(column: "pd.Series", kinds_found: set[str]) -> "pd.Series":
-    """Return a column that was kept as text in the type that it had.
+def restore(column: "pd.Series", kinds_found: set[str] | None) -> "pd.Series":
+    """Return a column of a sample in plain types.
 
-    Text of an untyped format is read as whole numbers if all of it looks like that.
+    A natural column was kept as text; it gets the type of the `kinds_found` in it. Text of an
+    untyped format is read as whole numbers if all of it looks like that.
     """
+    if kinds_found is None:
+        return to_plain(column)
     if kinds_found <= {"nothing", "written"} and column.dropna().str.fullmatch(WHOLE).all():
         kinds_found = {"integer"} if column.notna().any() else kinds_found
     if kinds_found <= {"nothing", "boolean"} and "boolean" in kinds_found:
@@ -395,6 +362,13 @@ def infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return texts.cast(pa.float64())
     except pa.ArrowInvalid:  # Also identifiers of too many digits, which a float would change.
         return column
+
+
+def infer_types(table: pa.Table) -> pd.DataFrame:
+    """Return a table of texts with each column in the type that its values have."""
+    columns = [infer_type(column) for column in table.columns]
+    frame: pd.DataFrame = pa.table(columns, table.column_names).to_pandas(types_mapper=STORED.get)
+    return frame.apply(to_plain)
 
 
 def to_plain(column: "pd.Series") -> "pd.Series":

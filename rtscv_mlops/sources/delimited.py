@@ -6,10 +6,11 @@ import io
 import threading
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -31,43 +32,34 @@ UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 def open_csv(file: File, settings: TableSettings, span: Span | None, budget: Budget) -> RowStream:
     """Open a CSV file. All its columns are text, so the span cannot leave out rows yet."""
-    header = _read_header(file, settings.csv)
-
-    def read(columns: Sequence[str]) -> Batches:
-        return _read_batches(file, columns, settings.csv, budget)
-
-    hint = _describe_header(header, settings.csv)
-    return file.stream(header, [pa.string()] * len(header), read, hint=hint, untyped=True)
-
-
-def _read_header(file: File, settings: CsvSettings) -> list[str]:
     if file.size == 0:
         raise BadFile(f"{file.path} has 0 bytes. Write it again, or remove it.")
-    with _Text(file, settings, Budget()) as stream:
+    delimiter = settings.csv.delimiter
+    with _Text(file, settings.csv, Budget()) as stream:
         text = io.TextIOWrapper(io.BufferedReader(stream), "utf-8", newline="")
-        lines = csv.reader(text, delimiter=settings.delimiter)
+        lines = csv.reader(text, delimiter=delimiter)
         try:
-            return next((line for line in lines if line), [])
+            header = next((line for line in lines if line), [])
         except csv.Error as error:
             raise BadFile(
                 f"The first line of {file.path} is not a valid CSV header: {error}."
             ) from error
 
-
-def _describe_header(header: Sequence[str], settings: CsvSettings) -> str:
-    """Return what the first line looks like, for the message about missing columns."""
-    line = settings.delimiter.join(header)[:120]
-    others = [sign for sign in ",;\t|" if sign != settings.delimiter and sign in line]
+    # For the message about missing columns: a wrong delimiter or a missing header is likely then.
+    line = delimiter.join(header)[:120]
+    hint = f" Its first line reads {line!r}; if that is data, the file has no header: write one."
+    others = [sign for sign in ",;\t|" if sign != delimiter and sign in line]
     if len(header) == 1 and others:
-        return (
+        hint = (
             f" Its first line, {line!r}, is one column: is the delimiter {others[0]!r}? Set "
             "`csv.delimiter:`."
         )
-    return f" Its first line reads {line!r}; if that is data, the file has no header: write one."
+    read = partial(_read_batches, file, settings.csv, budget)
+    return file.stream(header, [pa.string()] * len(header), read, hint=hint, untyped=True)
 
 
 def _read_batches(
-    file: File, columns: Sequence[str], settings: CsvSettings, budget: Budget
+    file: File, settings: CsvSettings, budget: Budget, columns: Sequence[str]
 ) -> Batches:
     """Yield the rows as text. The null values of the settings become missing.
 
@@ -75,7 +67,7 @@ def _read_batches(
     """
     invalid_rows: list[Any] = []
     last: pa.RecordBatch | None = None
-    with _Text(file, settings, budget) as text, _lending() as loans:
+    with _Text(file, settings, budget) as text, _Loans() as loans:
         try:
             for batch in pacsv.open_csv(
                 loans.lend(_Loan(text, loans)),
@@ -83,7 +75,7 @@ def _read_batches(
                 parse_options=pacsv.ParseOptions(
                     delimiter=settings.delimiter,
                     newlines_in_values=True,
-                    invalid_row_handler=loans.lend(_note_rows(invalid_rows)),
+                    invalid_row_handler=loans.lend(partial(_note_row, invalid_rows)),
                 ),
                 convert_options=pacsv.ConvertOptions(
                     column_types={name: pa.string() for name in columns},
@@ -114,16 +106,13 @@ def _read_batches(
             yield last
 
 
-def _note_rows(invalid_rows: list[Any]) -> Callable[[Any], str]:
-    def note(row: Any) -> str:
-        invalid_rows.append(row)
-        return "error"
-
-    return note
+def _note_row(invalid_rows: list[Any], row: Any) -> str:
+    invalid_rows.append(row)
+    return "error"
 
 
 class _Loans:
-    """Objects of ours that pyarrow's threads hold.
+    """Objects of ours that pyarrow's threads hold. The context ends when all are given back.
 
     pyarrow reads ahead in a thread of its own and releases our objects there, under Python's lock.
     A thread that asks for this lock while Python exits aborts the process, so the lender waits.
@@ -139,20 +128,13 @@ class _Loans:
         self._lent.append(weakref.ref(thing, self._returned.put))
         return thing
 
-    def wait(self) -> None:
-        """Wait until pyarrow holds no object of ours."""
-        for _ in self._lent:
-            self._returned.get(timeout=THREAD_TIMEOUT)
+    def __enter__(self) -> Self:
+        return self
 
-
-@contextmanager
-def _lending() -> Iterator[_Loans]:
-    loans = _Loans()
-    try:
-        yield loans
-    finally:
+    def __exit__(self, *error: object) -> None:
         with suppress(Empty):
-            loans.wait()
+            for _ in self._lent:
+                self._returned.get(timeout=THREAD_TIMEOUT)
 
 
 class _Loan:

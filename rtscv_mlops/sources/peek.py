@@ -7,11 +7,9 @@ from datetime import UTC, date, datetime, timedelta
 
 from rtscv_mlops.config.inputs import SourceSettings
 from rtscv_mlops.errors import WindowError
-from rtscv_mlops.sources.columns import check_alike
 from rtscv_mlops.sources.database import open_relation
 from rtscv_mlops.sources.files import find_files
-from rtscv_mlops.sources.formats import FORMATS
-from rtscv_mlops.sources.read import source_columns
+from rtscv_mlops.sources.read import FORMATS, source_columns
 from rtscv_mlops.sources.stream import Budget, RowStream
 from rtscv_mlops.sources.times import Span
 from rtscv_mlops.text import shown
@@ -70,7 +68,7 @@ def _peek_files(source: SourceSettings, columns: Sequence[Column]) -> SourceSumm
         try:
             stream = file.open(source, None, Budget())
             names = [column.name for column in stream.find(needed)]
-            check_alike(newest.types, stream.types, names, (newest.name, stream.name))
+            newest.check_alike(stream, names)
             if stream.summarize is not None:
                 summaries.append(stream.summarize(source.timestamp))
                 summarized_bytes += file.size

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 from numpy.typing import NDArray
 
-from rtscv_mlops.sources.columns import FEATURE
+from rtscv_mlops.sources.columns import Slot
 from rtscv_mlops.window import Column
 
 Numbers = NDArray[np.float64]
@@ -239,7 +239,7 @@ class Profile:
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows."""
         for name, counted in (self.numbers | self.texts).items():
-            counted.add(batch.column(FEATURE + name))
+            counted.add(batch.column(Slot.FEATURE + name))
 
     def merge(self, part: "Profile") -> None:
         """Add all rows of a part."""
@@ -269,7 +269,7 @@ class Profile:
         if len(rows) <= most:
             return rows
         part = self.part()
-        slots = rows.rename(columns=lambda name: FEATURE + name)
+        slots = rows.rename(columns=lambda name: Slot.FEATURE + name)
         part.add(pa.RecordBatch.from_pandas(slots, preserve_index=False))
         return part.condense(rows, most)
 

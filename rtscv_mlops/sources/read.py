@@ -14,37 +14,25 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rtscv_mlops.config.inputs import (
-    LabelSettings,
-    ReferenceSettings,
-    SourceSettings,
-    TableSettings,
-)
+from rtscv_mlops.config import inputs
 from rtscv_mlops.errors import Code, NotAssessed, TrainingDataError, WindowError
-from rtscv_mlops.sources.columns import (
-    FEATURE,
-    KEY,
-    LABEL,
-    NATURAL,
-    ORIGIN,
-    TARGETS,
-    TIME,
-    Converter,
-    SourceColumn,
-    check_alike,
-    feature_columns,
-    from_text,
-    to_plain,
-)
+from rtscv_mlops.sources.columns import TARGETS, Converter, Slot, SourceColumn, restore
 from rtscv_mlops.sources.database import open_relation
-from rtscv_mlops.sources.files import File, drop_copies, find_files
-from rtscv_mlops.sources.formats import FORMATS
+from rtscv_mlops.sources.delimited import open_csv
+from rtscv_mlops.sources.files import File, Format, drop_copies, find_files
+from rtscv_mlops.sources.parquet import open_parquet
 from rtscv_mlops.sources.profile import Profile
 from rtscv_mlops.sources.sample import Sketch
 from rtscv_mlops.sources.stream import Budget, RowStream
 from rtscv_mlops.sources.times import Span, is_past_partition
 from rtscv_mlops.text import counted, listed, shown
 from rtscv_mlops.window import Column, Interval, LabelledRows, Window
+
+FORMATS = (
+    Format("parquet", "Parquet", (".parquet", ".pq"), open_parquet),
+    Format("csv", "CSV", (".csv", ".csv.gz", ".tsv", ".tsv.gz"), open_csv),
+)
+"""The file formats that can be read. To add one, write its module and add its line here."""
 
 # Errors of the settings, the access rights or the whole source, not of a single file.
 SOURCE_ERRORS = {Code.NO_TIMEZONE, Code.NO_ACCESS, Code.SIZE_CAP}
@@ -86,7 +74,7 @@ class UnusableFiles:
             )
 
 
-def may_have_rows(file: File, settings: TableSettings, span: Span) -> bool:
+def may_have_rows(file: File, settings: inputs.TableSettings, span: Span) -> bool:
     """Return whether a file may have rows in the span: False only if all its times can be read."""
     try:
         stream = file.open(settings, span, Budget(settings.max_bytes))
@@ -119,7 +107,7 @@ class SourceReader:
     span; the others must match it. An unusable file matters only if it may have such rows.
     """
 
-    settings: TableSettings
+    settings: inputs.TableSettings
     columns: Sequence[SourceColumn]
     sketch: Sketch
     span: Span | None = None
@@ -155,8 +143,33 @@ class SourceReader:
         """Return a slot of the sample in plain types, named as in the source."""
         name = next(column.name for column in self.columns if column.slot == slot)
         values = sample[slot].rename(name)
-        kinds = self.observations.kinds
-        return from_text(values, kinds[slot]) if slot in kinds else to_plain(values)
+        return restore(values, self.observations.kinds.get(slot))
+
+    def features(self, sample: pd.DataFrame) -> pd.DataFrame:
+        """Return the model's columns of a sample, in the model's order."""
+        features = {
+            column.name: self.column(sample, column.slot)
+            for column in self.columns
+            if column.is_feature
+        }
+        return pd.DataFrame(features, index=sample.index)
+
+    def describe_columns(self) -> Iterator[str]:
+        """Report the columns that are ignored, absent or kept apart."""
+        names = list(self.first.types) if self.first else []
+        partitions = self.first.constants if self.first else {}
+        wanted = {column.name for column in self.columns}
+        extra = [name for name in names if name not in wanted and name not in partitions]
+        if extra:
+            ignored = counted(len(extra), "column")
+            yield f"Ignored {ignored} that the model does not use: {listed(extra, 3)}."
+        features = [column.name for column in self.columns if column.is_feature]
+        absent = [name for name in features if name not in names]
+        if absent:
+            yield f"Optional columns are absent and read as missing: {listed(absent, 3)}."
+        for column in self.columns:
+            if column.slot == Slot.LABEL and column.name in names:
+                yield f"The label column {shown(column.name)} is kept apart and is not a feature."
 
     def _read_files(self) -> None:
         listing = find_files(self.settings, FORMATS)
@@ -191,8 +204,7 @@ class SourceReader:
     def _read_stream(self, stream: RowStream) -> None:
         names = dict.fromkeys(column.name for column in stream.find(self.columns))
         if self.first is not None:
-            wanted = [column.name for column in self.columns]
-            check_alike(self.first.types, stream.types, wanted, (self.first.name, stream.name))
+            self.first.check_alike(stream, [column.name for column in self.columns])
         # Merged at the end only, so that a file that turns out to be bad leaves no trace.
         sketch, profile = self.sketch.part(), self.profile and self.profile.part()
         stored = [name for name in names if name not in stream.constants]
@@ -217,21 +229,21 @@ class SourceReader:
             batch = batch.append_column(name, pa.array([value] * len(batch), pa.string()))
         slots: dict[str, pa.Array] = {}
         if self.span is not None:
-            batch, slots[TIME] = self._select(batch, self.span, stream.name)
+            batch, slots[Slot.TIME] = self._select(batch, self.span, stream.name)
             if len(batch) == 0:  # The types of rows outside the span do not matter.
                 return None
         present = dict(zip(batch.schema.names, batch.columns, strict=True))
         for wanted in self.columns:
+            if wanted.slot == Slot.TIME:
+                continue
             column = present.get(wanted.name)
             converter = Converter(wanted, stream.name, self.settings.csv.decimal, stream.untyped)
-            if wanted.slot == TIME:
-                continue
-            if column is not None and wanted.kind == NATURAL:
+            if column is not None and wanted.is_natural:
                 slots[wanted.slot], kind = converter.to_text(column)
                 self.observations.kinds[wanted.slot].add(kind)
             elif column is not None:
                 slots[wanted.slot] = converter.convert(column)
-            elif wanted.kind != NATURAL:
+            elif not wanted.is_natural:
                 slots[wanted.slot] = pa.nulls(len(batch), TARGETS[wanted.kind])
         rows = pa.RecordBatch.from_pydict(slots)
         return rows if self.keep is None else self.keep(rows)
@@ -255,7 +267,7 @@ EVERYTHING = 2**62
 
 
 def read_window(
-    source: SourceSettings,
+    source: inputs.SourceSettings,
     interval: Interval,
     columns: Sequence[Column],
     *,
@@ -275,7 +287,7 @@ def read_window(
         source,
         source_columns(source, columns),
         # A label that arrives later must not change the window's digest or sample.
-        Sketch(max_rows, seed, apart=LABEL),
+        Sketch(max_rows, seed, apart=Slot.LABEL),
         span=Span(source.timestamp, source.timezone, interval),
         progress=progress,
         profile=profile,
@@ -285,60 +297,38 @@ def read_window(
     if sketch.rows == 0:
         raise NotAssessed(Code.EMPTY_WINDOW, f"The source has no rows in the window {interval}.")
     sample = sketch.sample()
-    features = _select_features(sample, columns, reader)
+    features = reader.features(sample)
     return Window(
         interval=interval,
         sample=features,
         rows=sketch.rows,
         digest=sketch.digest(),
         copies=sketch.copies(),
-        keys=reader.column(sample, KEY) if KEY in sample else None,
-        labels=reader.column(sample, LABEL) if LABEL in sample else None,
-        times=pd.to_datetime(sample[TIME], utc=True),
-        origins=reader.column(sample, ORIGIN) if ORIGIN in sample else None,
+        keys=reader.column(sample, Slot.KEY) if Slot.KEY in sample else None,
+        labels=reader.column(sample, Slot.LABEL) if Slot.LABEL in sample else None,
+        times=pd.to_datetime(sample[Slot.TIME], utc=True),
+        origins=reader.column(sample, Slot.ORIGIN) if Slot.ORIGIN in sample else None,
         findings=(
             *reader.findings,
-            *_describe_columns(source, columns, reader),
+            *reader.describe_columns(),
             *_describe_values(features, sketch),
         ),
     )
 
 
-def source_columns(source: SourceSettings, columns: Sequence[Column]) -> list[SourceColumn]:
+def source_columns(source: inputs.SourceSettings, columns: Sequence[Column]) -> list[SourceColumn]:
     """Return the columns to read for a window: the model's, and those that the source names."""
-    wanted = [SourceColumn(TIME, source.timestamp), *feature_columns(columns, source.label)]
+    wanted = [
+        SourceColumn(Slot.TIME, source.timestamp),
+        *SourceColumn.of_features(columns, source.label),
+    ]
     if source.key is not None:
-        wanted.append(SourceColumn(KEY, source.key))
+        wanted.append(SourceColumn(Slot.KEY, source.key))
     if source.origin is not None:
-        wanted.append(SourceColumn(ORIGIN, source.origin))
+        wanted.append(SourceColumn(Slot.ORIGIN, source.origin))
     if source.label is not None:
-        wanted.append(SourceColumn(LABEL, source.label, optional=True))
+        wanted.append(SourceColumn(Slot.LABEL, source.label, optional=True))
     return wanted
-
-
-def _select_features(
-    sample: pd.DataFrame, columns: Sequence[Column], reader: SourceReader
-) -> pd.DataFrame:
-    """Return the model's columns of a sample, in the model's order."""
-    features = {column.name: reader.column(sample, FEATURE + column.name) for column in columns}
-    return pd.DataFrame(features, index=sample.index)
-
-
-def _describe_columns(
-    source: SourceSettings, columns: Sequence[Column], reader: SourceReader
-) -> Iterator[str]:
-    names = list(reader.first.types) if reader.first else []
-    partitions = reader.first.constants if reader.first else {}
-    read = {column.name for column in reader.columns}
-    extra = [name for name in names if name not in read and name not in partitions]
-    if extra:
-        ignored = counted(len(extra), "column")
-        yield f"Ignored {ignored} that the model does not use: {listed(extra, 3)}."
-    absent = [column.name for column in columns if column.name not in names]
-    if absent:
-        yield f"Optional columns are absent and read as missing: {listed(absent, 3)}."
-    if source.label in names:
-        yield f"The label column {shown(source.label)} is kept apart and is not a feature."
 
 
 def _describe_values(features: pd.DataFrame, sketch: Sketch) -> Iterator[str]:
@@ -367,12 +357,15 @@ def _describe_values(features: pd.DataFrame, sketch: Sketch) -> Iterator[str]:
         yield f"Found {columns} with one value only: {listed(constant, 3)}."
 
 
-def read_reference(settings: ReferenceSettings, columns: Sequence[Column]) -> LabelledRows:
+def read_reference(settings: inputs.ReferenceSettings, columns: Sequence[Column]) -> LabelledRows:
     """Read training data in an arbitrary but fixed order, with a digest that ignores the order.
 
     A digest other than the expected one is an error.
     """
-    wanted = [*feature_columns(columns, settings.label), SourceColumn(LABEL, settings.label)]
+    wanted = [
+        *SourceColumn.of_features(columns, settings.label),
+        SourceColumn(Slot.LABEL, settings.label),
+    ]
     reader = SourceReader(settings, wanted, Sketch(EVERYTHING, 0))
     with _as_training_data():
         reader.read()
@@ -388,8 +381,8 @@ def read_reference(settings: ReferenceSettings, columns: Sequence[Column]) -> La
         )
     sample = sketch.sample()
     with _as_training_data():
-        features = _select_features(sample, columns, reader)
-        labels = reader.column(sample, LABEL)
+        features = reader.features(sample)
+        labels = reader.column(sample, Slot.LABEL)
     if labels.isna().any():
         raise TrainingDataError(
             f"Column {shown(settings.label)} gives no label to "
@@ -418,7 +411,7 @@ def read_training_file(path: Path) -> pd.DataFrame:
             f"There is no file {path}. Name a Parquet or CSV file.",
             code=Code.TRAINING_DATA_MISSING,
         )
-    settings = TableSettings(path=str(path))
+    settings = inputs.TableSettings(path=str(path))
     with _as_training_data():
         (file,) = find_files(settings, FORMATS).files
         stream = file.open(settings, None, Budget(settings.max_bytes))
@@ -441,7 +434,7 @@ def _as_training_data() -> Iterator[None]:
         raise TrainingDataError(f"The training data cannot be used. {error}") from error
 
 
-def read_labels(settings: LabelSettings, keys: pd.Series) -> pd.Series:
+def read_labels(settings: inputs.LabelSettings, keys: pd.Series) -> pd.Series:
     """Read the true labels of these keys, as far as they have arrived; the index is the key.
 
     Keys are compared as text, so that 7 in a database finds 7 in a CSV file.
@@ -449,10 +442,10 @@ def read_labels(settings: LabelSettings, keys: pd.Series) -> pd.Series:
     wanted = pa.array(keys.dropna().astype(str).unique(), pa.string())
 
     def keep(rows: pa.RecordBatch) -> pa.RecordBatch:
-        is_wanted = pc.is_in(rows.column(KEY), wanted)
-        return rows.filter(pc.and_(is_wanted, rows.column(LABEL).is_valid()))
+        is_wanted = pc.is_in(rows.column(Slot.KEY), wanted)
+        return rows.filter(pc.and_(is_wanted, rows.column(Slot.LABEL).is_valid()))
 
-    columns = [SourceColumn(KEY, settings.key), SourceColumn(LABEL, settings.label)]
+    columns = [SourceColumn(Slot.KEY, settings.key), SourceColumn(Slot.LABEL, settings.label)]
     reader = SourceReader(settings, columns, Sketch(EVERYTHING, 0), keep=keep)
     reader.read()
     if reader.sketch.rows == 0:
@@ -460,8 +453,10 @@ def read_labels(settings: LabelSettings, keys: pd.Series) -> pd.Series:
             Code.NO_LABELS, f"No label has arrived for the {len(wanted):,} rows of the window yet."
         )
     sample = reader.sketch.sample()
-    pairs = pd.DataFrame({KEY: sample[KEY], LABEL: reader.column(sample, LABEL)}).drop_duplicates()
-    repeated = pairs.loc[pairs[KEY].duplicated(), KEY].unique()
+    pairs = pd.DataFrame(
+        {Slot.KEY: sample[Slot.KEY], Slot.LABEL: reader.column(sample, Slot.LABEL)}
+    ).drop_duplicates()
+    repeated = pairs.loc[pairs[Slot.KEY].duplicated(), Slot.KEY].unique()
     if len(repeated):
         raise WindowError(
             f"Found more than one label for {counted(len(repeated), 'key')}: "
@@ -470,5 +465,5 @@ def read_labels(settings: LabelSettings, keys: pd.Series) -> pd.Series:
         )
     # The keys in the type that the window has them in.
     by_text = pd.Series(keys.unique(), index=pd.Index(keys.unique()).astype(str))
-    index = pd.Index(by_text.loc[pairs[KEY]], name=settings.key)
-    return pairs[LABEL].set_axis(index).rename(settings.label)
+    index = pd.Index(by_text.loc[pairs[Slot.KEY]], name=settings.key)
+    return pairs[Slot.LABEL].set_axis(index).rename(settings.label)

@@ -1,6 +1,7 @@
 """What every format returns: an open file or query result whose rows stream as Arrow batches."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,16 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from rtscv_mlops.errors import Code, WindowError
-from rtscv_mlops.sources.columns import (
-    STORED,
-    SourceColumn,
-    Types,
-    check_names,
-    family,
-    find_columns,
-    infer_type,
-    to_plain,
-)
+from rtscv_mlops.sources.columns import SourceColumn, Types, family, infer_types
+from rtscv_mlops.text import counted, listed, shown, suggestions
 
 Batches = Generator[pa.RecordBatch, None, None]
 """Rows as they are read. Close it if you do not read it to its end."""
@@ -76,7 +69,7 @@ class Summary(NamedTuple):
 class RowStream:
     """An open file or query result. Its rows are read together or not at all.
 
-    To add a format, write a function that returns one of these, and list it in `formats.py`.
+    To add a format, write a function that returns one of these, and add it to `read.FORMATS`.
 
     Attributes
     ----------
@@ -112,21 +105,65 @@ class RowStream:
 
         A repeated, nameless or missing column is an error.
         """
-        check_names(self.columns, self.name)
-        return find_columns(wanted, self.types, self.name, self.hint)
+        self._check_names()
+        missing = [
+            column.name
+            for column in wanted
+            if column.name not in self.types and not column.optional
+        ]
+        if missing:
+            raise WindowError(
+                f"{self.name} lacks {counted(len(missing), 'column')} that the monitor needs: "
+                f"{listed(missing)}.{suggestions(missing, list(self.types))} It has: "
+                f"{listed(self.types)}.{self.hint} Correct the names in the source or in the "
+                "monitor.",
+                code=Code.MISSING_COLUMNS,
+            )
+        return [column for column in wanted if column.name in self.types]
+
+    def check_alike(self, other: "RowStream", columns: Iterable[str]) -> None:
+        """Refuse another file of the source whose columns have a different meaning."""
+        differences = []
+        for column in columns:
+            if (column in self.types) != (column in other.types):
+                verb = "has" if column in other.types else "lacks"
+                differences.append(f"{verb} {shown(column)}")
+            elif column in self.types:
+                expected, actual = family(self.types[column]), family(other.types[column])
+                if len({expected, actual} - {"nothing"}) > 1:
+                    differences.append(f"{shown(column)} holds {actual}, not {expected}")
+        if differences:
+            raise WindowError(
+                f"{other.name} does not match {self.name}, a file of the same source: it "
+                f"{'; '.join(differences[:5])}. Write both in the same way, or narrow the path.",
+                code=Code.MIXED_SCHEMAS,
+            )
 
     def read_table(self) -> pd.DataFrame:
         """Return all rows in their order. Types are as stored, or inferred if there are none."""
-        check_names(self.columns, self.name)
+        self._check_names()
         batches = list(self.read(self.columns))
         if not batches:
             return pd.DataFrame(columns=list(self.columns))
         table = pa.Table.from_batches(batches)
         if self.untyped:
-            columns = {name: infer_type(table.column(name)) for name in self.columns}
-            frame: pd.DataFrame = pa.table(columns).to_pandas(types_mapper=STORED.get)
-            return frame.apply(to_plain)
+            return infer_types(table)
         # Batches encode all text by dictionaries, but only stored ones are pandas' categories.
         fields = [pa.field(name, self.types[name]) for name in self.columns]
-        frame = table.cast(pa.schema(fields, table.schema.metadata)).to_pandas()
+        frame: pd.DataFrame = table.cast(pa.schema(fields, table.schema.metadata)).to_pandas()
         return frame
+
+    def _check_names(self) -> None:
+        """Refuse repeated and empty column names."""
+        repeated = [column for column, times in Counter(self.columns).items() if times > 1]
+        if repeated:
+            raise WindowError(
+                f"{self.name} has more than one column called {listed(repeated)}, so the name is "
+                "ambiguous. Rename them where the data is written."
+            )
+        nameless = [index for index, column in enumerate(self.columns, 1) if not column.strip()]
+        if nameless:
+            raise WindowError(
+                f"Column {nameless[0]} of {self.name} has no name. If it is an index that pandas "
+                "wrote, write with index=False; otherwise name it."
+            )
