@@ -1,11 +1,10 @@
-"""Late labels: how accurate an earlier verdict was, logged to the run that gave it."""
+"""What was said of each row of a window; and, once labels arrive, how accurate it was."""
 
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from rtscv_mlops import metrics
 from rtscv_mlops.config.monitor import Monitor
@@ -18,6 +17,14 @@ from rtscv_mlops.sources.read import read_labels, read_window
 from rtscv_mlops.tracking.registry import ModelRegistry, is_assessed, read_facts
 from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval, Window
+
+COLUMNS = {
+    "is_unknown": "unknown",
+    "unknown_score": "window_scores",
+    "champion_called": "champion_answers",
+    "answer": "answers",
+}
+"""What is told of a row, and the array of the evidence that has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,51 @@ class _ScoredWindow:
     window: Window
     note: str = ""
 
+    def read_answers(self) -> pd.DataFrame:
+        """Return what was said of each sampled row, by its key if it has one."""
+        if self.window.digest != read_facts(self.run).digest:
+            raise WindowError(
+                f"The rows of window {self.window.interval} changed since it was judged, so what "
+                "was said of them cannot be joined to them. Run the window again first."
+            )
+        with TemporaryDirectory() as folder, np.load(self.run.download(SCORES, folder)) as stored:
+            columns = {name: stored[array] for name, array in COLUMNS.items()}
+        keys = self.window.keys
+        return pd.DataFrame(columns, index=None if keys is None else pd.Index(keys))
+
+
+def read_answers(monitor: Monitor, interval: Interval) -> pd.DataFrame:
+    """Return what was said of each sampled row of a window.
+
+    Parameters
+    ----------
+    monitor : Monitor
+        The monitor that judged the window.
+    interval : Interval
+        A window that has a verdict.
+
+    Returns
+    -------
+    DataFrame
+        For each sampled row `is_unknown`, `unknown_score` (from 0 to 1; extraction began at 0.5),
+        `champion_called`, and `answer`, which is that of the rectified model. The index is the
+        row's key, or its number in the sample if the monitor has no `source.key`.
+
+    Raises
+    ------
+    NotAssessed
+        If the window has no verdict.
+    WindowError
+        If the rows of the window changed since it was judged.
+
+    Examples
+    --------
+    >>> answers = rtscv_mlops.read_answers(monitor, interval)  # doctest: +SKIP
+    >>> answers[answers["is_unknown"]].nlargest(10, "unknown_score")  # doctest: +SKIP
+    """
+    registry = ModelRegistry.connect(monitor.model)
+    return _find_scored(registry, monitor, interval).read_answers()
+
 
 def score_window(monitor: Monitor, interval: Interval) -> Score:
     """Join true labels to the sampled rows, and log how accurate the verdict was.
@@ -70,15 +122,10 @@ def score_window(monitor: Monitor, interval: Interval) -> Score:
     """
     registry = ModelRegistry.connect(monitor.model)
     scored = _find_scored(registry, monitor, interval)
-    run, window = scored.run, scored.window
-    if window.digest != read_facts(run).digest:
-        raise WindowError(
-            f"The rows of window {interval} changed since it was judged, so labels cannot be "
-            "joined to the sampled rows. Run the window again, then score it."
-        )
+    run, window, answers = scored.run, scored.window, scored.read_answers()
     truth = _true_labels(monitor, window)
     known = set(find_training(monitor, registry.client, scored.champion).known.labels.astype(str))
-    figures = _figures(truth, known, run)
+    figures = _figures(truth, known, answers)
     run.log_metrics({f"true_{name}": value for name, value in figures.items()})
     labelled = int(truth.notna().sum())
     return Score(run.run_id, labelled, len(window.sample), figures, note=scored.note)
@@ -91,7 +138,7 @@ def _find_scored(registry: ModelRegistry, monitor: Monitor, interval: Interval) 
     if not runs:
         raise NotAssessed(
             Code.NO_VERDICT,
-            f"Window {interval} has no verdict to score. Run it first: rtscv-mlops run.",
+            f"Window {interval} has no verdict. Run it first: rtscv-mlops run.",
         )
     champion, settings = load_champion(registry.client, monitor.model), monitor.rectify
     window = _read(monitor, interval, champion, settings.max_rows, settings.seed)
@@ -146,11 +193,8 @@ def _true_labels(monitor: Monitor, window: Window) -> "pd.Series[str]":
     return truth.reset_index(drop=True)
 
 
-def _figures(truth: "pd.Series[str]", known: set[str], run: WindowRun) -> dict[str, float]:
-    with TemporaryDirectory() as folder, np.load(run.download(SCORES, folder)) as stored:
-        answers, scores, unknown = (
-            stored[name] for name in ("answers", "window_scores", "unknown")
-        )
+def _figures(truth: "pd.Series[str]", known: set[str], said: pd.DataFrame) -> dict[str, float]:
+    answers = said["answer"].to_numpy(dtype=str)
     has_label = truth.notna().to_numpy()
     labels = truth[has_label].map(canonical).to_numpy(dtype=str)
     is_new = ~np.isin(labels, sorted(known))
@@ -166,8 +210,8 @@ def _figures(truth: "pd.Series[str]", known: set[str], run: WindowRun) -> dict[s
         "openness": metrics.openness(len(known), len(known) + len(set(labels[is_new]))),
     }
     if is_new.any() and not is_new.all():
-        figures["auroc"] = metrics.auroc(is_new, scores[has_label])
-        extracted: NDArray[np.bool_] = unknown[has_label]
+        figures["auroc"] = metrics.auroc(is_new, said["unknown_score"].to_numpy()[has_label])
+        extracted = said["is_unknown"].to_numpy(dtype=bool)[has_label]
         if extracted.any():
             figures["extracted_precision"] = float(is_new[extracted].mean())
         figures["extracted_recall"] = float(extracted[is_new].mean())
