@@ -22,8 +22,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from rtscv_mlops import RTSCVClassifier
-from rtscv_mlops.metrics import macro_f
+from rtscv_mlops import RTSCVClassifier, open_set_scores
 
 PATH = Path("docs/images/boundaries.png")
 N_KNOWN = 10
@@ -118,7 +117,8 @@ def draw_model(axes: Axes, plane: Plane, model: RTSCVClassifier, title: str) -> 
 
 
 def _describe(plane: Plane, model: RTSCVClassifier) -> str:
-    f = macro_f(plane.truth, model.predict(plane.window), range(N_KNOWN), N_KNOWN)
+    answers = model.predict(plane.window)
+    f = open_set_scores(plane.truth, answers, None, range(N_KNOWN), N_KNOWN).macro_f
     if model.assessment_ is None:
         return f"macro F {f:.2f}"
     low, high = (100 * limit for limit in model.assessment_.unknown_rate_interval)

@@ -18,10 +18,7 @@ from sklearn.datasets import load_digits
 from sklearn.svm import SVC
 
 from examples.pictures import draw_unknowns
-from rtscv_mlops import RTSCVClassifier
-from rtscv_mlops.estimator.statistics import Assessment
-from rtscv_mlops.metrics import open_set_scores
-from rtscv_mlops.outcomes import Verdict
+from rtscv_mlops import Assessment, RTSCVClassifier, Verdict, open_set_scores
 
 HIDDEN = (0, 4, 6)
 UNKNOWN_SHARE = 0.15

@@ -1,6 +1,6 @@
 """What the larger stories share: windows on disk, a champion in MLflow, verdicts beside the truth.
 
-Knows the pipeline as its users have it; knows nothing of gases or images.
+Uses the pipeline as its users do.
 """
 
 import logging
@@ -16,23 +16,25 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from mlflow import MlflowClient
 from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from rtscv_mlops.config.loading import load_monitor
-from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.demo import log_once
-from rtscv_mlops.errors import RtscvError
-from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.models.register import log_champion
-from rtscv_mlops.operations.score import score_window
-from rtscv_mlops.pipeline.run import Outcome, run_window
-from rtscv_mlops.text import percent, rate
-from rtscv_mlops.tracking.registry import save_report
-from rtscv_mlops.window import Interval
+from rtscv_mlops import (
+    Interval,
+    Monitor,
+    Outcome,
+    RtscvError,
+    WindowFacts,
+    load_monitor,
+    log_champion,
+    run_window,
+    save_report,
+    score_window,
+)
 
 MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
 """The days of the windows are invented, one for each window from this one on."""
@@ -88,7 +90,7 @@ class Champion:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Rows that arrive on one day, with the labels that nobody has by then."""
+    """Rows that arrive on one day, with the labels that arrive later."""
 
     story: str
     expected: str
@@ -200,6 +202,27 @@ def _log(champion: Champion, monitor: Monitor) -> None:
     )
 
 
+def log_once(monitor: Monitor, folder: Path, log: Callable[[Monitor], object]) -> None:
+    """Log the champion of a story unless an earlier run has left one; artifacts go to the folder.
+
+    MLflow would keep them in the working directory otherwise.
+    """
+    if has_champion(monitor):
+        return
+    client, model = MlflowClient(monitor.model.tracking_uri), monitor.model.name
+    for experiment in (model, f"rtscv/{model}"):
+        if client.get_experiment_by_name(experiment) is None:
+            client.create_experiment(experiment, (folder / "artifacts").as_uri())
+    log(monitor)
+
+
+def has_champion(monitor: Monitor) -> bool:
+    """Return whether an earlier run left a champion."""
+    client, model = MlflowClient(monitor.model.tracking_uri), monitor.model
+    registered = client.search_registered_models(f"name = '{model.name}'")
+    return any(model.alias in each.aliases for each in registered)
+
+
 def judge(monitor: Monitor, windows: Sequence[Window], console: Console) -> list[Judged]:
     """Run each window through the pipeline, then let its labels arrive."""
     judged = []
@@ -223,7 +246,7 @@ def tabulate(title: str, judged: Sequence[Judged]) -> Table:
             percent(one.window.accuracy),
             one.facts.verdict,
             "yes" if one.is_right else "NO",
-            _estimate(one.facts),
+            estimate(one.facts),
             percent(one.window.true_share),
             _share(one.precision),
             _share(one.recall),
@@ -231,13 +254,22 @@ def tabulate(title: str, judged: Sequence[Judged]) -> Table:
     return table
 
 
-def _estimate(facts: WindowFacts) -> str:
-    """Write the share of unknowns; where none was shown, how many there may be all the same."""
+def percent(share: float) -> str:
+    """Return a share, with a decimal where one matters."""
+    digits = 1 if share < 0.1 or share > 0.9 else 0
+    return f"{100 * share:.{digits}f}".removesuffix(".0") + " %"
+
+
+def estimate(facts: WindowFacts) -> str:
+    """Return the share of unknowns; if none were detected, how many there may be all the same."""
     if facts.unknown_rate_interval is None:
         return "-"
-    if not facts.detected:
-        return f"none (0-{100 * facts.unknown_rate_interval[1]:.0f} %)"
-    return rate(facts.unknown_rate, facts.unknown_rate_interval).removeprefix("about ")
+    low, high = (f"{100 * limit:.0f}" for limit in facts.unknown_rate_interval)
+    return (
+        f"{100 * facts.unknown_rate:.0f} % ({low}-{high} %)"
+        if facts.detected
+        else f"none (0-{high} %)"
+    )
 
 
 def _share(share: float | None) -> str:

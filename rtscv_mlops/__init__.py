@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 # Loaded on first use: Airflow imports this package each time it parses a DAG file.
 _MODULE_OF = {
     "Assessment": "rtscv_mlops.estimator.statistics",
+    "InputError": "rtscv_mlops.errors",
     "Interval": "rtscv_mlops.window",
     "Monitor": "rtscv_mlops.config.monitor",
     "Outcome": "rtscv_mlops.pipeline.run",
@@ -26,7 +27,9 @@ _MODULE_OF = {
     "list_challengers": "rtscv_mlops.review.answers",
     "load_monitor": "rtscv_mlops.config.loading",
     "log_champion": "rtscv_mlops.models.register",
+    "open_set_scores": "rtscv_mlops.metrics",
     "promote_challenger": "rtscv_mlops.review.answers",
+    "read_answers": "rtscv_mlops.operations.score",
     "review_challenger": "rtscv_mlops.review.answers",
     "roll_back": "rtscv_mlops.review.answers",
     "run_window": "rtscv_mlops.pipeline.run",

@@ -1,6 +1,6 @@
 """The demo: two weeks of handwritten digits, from the first quiet day to a pending review."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.svm import SVC
 
-from rtscv_mlops import text
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import ModelError, NotAssessed
@@ -20,7 +19,7 @@ from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.models.load import find_champion
 from rtscv_mlops.models.register import log_champion
 from rtscv_mlops.pipeline.run import Outcome, run_window
-from rtscv_mlops.text import percent
+from rtscv_mlops.text import percent, rate
 from rtscv_mlops.tracking.client import connect, make_experiment
 from rtscv_mlops.tracking.ledger import experiment_name
 from rtscv_mlops.tracking.registry import save_report
@@ -98,11 +97,14 @@ def run_demo(folder: Path, console: "Console") -> list[WindowFacts]:
     for name in ("day", "what was done", "verdict", "unknowns", "truth", "version"):
         table.add_column(name, justify="right" if name == "truth" else "left")
     for day, outcome in zip(days, outcomes, strict=True):
+        facts, unknowns = outcome.facts, "none"
+        if facts.detected:
+            unknowns = rate(facts.unknown_rate, facts.unknown_rate_interval)
         table.add_row(
             f"{day.interval}",
             day.story,
-            outcome.facts.verdict,
-            estimate(outcome.facts),
+            facts.verdict,
+            unknowns.removeprefix("about "),
             percent(day.true_share),
             outcome.version or "",
         )
@@ -125,14 +127,6 @@ def next_steps(folder: Path, monitor: Monitor, outcomes: list[Outcome]) -> list[
         f"MLflow: mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db",
         f"Labels arrive later: rtscv-mlops score {file} --window 2026-01-18",
     ]
-
-
-def estimate(facts: WindowFacts) -> str:
-    """Return the estimated share of unknowns with its interval."""
-    if not facts.detected or facts.unknown_rate_interval is None:
-        return "none"
-    limits = facts.unknown_rate_interval
-    return f"{text.estimate(facts.unknown_rate)} ({text.interval(limits)})"
 
 
 def make_days(first: datetime = MONDAY) -> Iterator[Day]:
@@ -198,31 +192,14 @@ def prepare(
     file = folder / "digits.yaml"
     file.write_text(MONITOR.format(model=MODEL, tracking_uri=tracking_uri, file=file.name) + more)
     monitor = load_monitor(file)
-
-    def log_demo_champion(monitor: Monitor) -> None:
-        rows, digits = training_rows()
-        uri = monitor.model.tracking_uri
-        log_champion(SVC().fit(rows, digits), rows, digits, name=MODEL, tracking_uri=uri)
-
-    log_once(monitor, folder, log_demo_champion)
-    return monitor
-
-
-def log_once(monitor: Monitor, folder: Path, log: Callable[[Monitor], object]) -> None:
-    """Log the champion of a story, unless an earlier run has left one."""
-    if has_champion(monitor):
-        return
-    client, model = connect(monitor.model), monitor.model.name
-    if client.tracking_uri.startswith("sqlite:"):  # A server decides itself where artifacts go.
-        for experiment in (model, experiment_name(model)):
-            make_experiment(client, experiment, (folder / "artifacts").as_uri())
-    log(monitor)
-
-
-def has_champion(monitor: Monitor) -> bool:
-    """Return whether an earlier run left a champion."""
+    client = connect(monitor.model)
     try:
-        find_champion(connect(monitor.model), monitor.model)
+        find_champion(client, monitor.model)
     except (ModelError, NotAssessed):
-        return False
-    return True
+        if client.tracking_uri.startswith("sqlite:"):  # A server decides where artifacts go.
+            for experiment in (MODEL, experiment_name(MODEL)):
+                make_experiment(client, experiment, (folder / "artifacts").as_uri())
+        rows, digits = training_rows()
+        champion = SVC().fit(rows, digits)
+        log_champion(champion, rows, digits, name=MODEL, tracking_uri=monitor.model.tracking_uri)
+    return monitor

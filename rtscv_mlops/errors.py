@@ -147,6 +147,22 @@ class InputError(RtscvError, ValueError):
     """The data or settings handed to us cannot be used.
 
     A ValueError as well, since scikit-learn's estimator checks demand one.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong, where, and what to do.
+    code : Code, optional
+        The same in one word, for programs.
+
+    Examples
+    --------
+    >>> from rtscv_mlops import InputError, open_set_scores
+    >>> try:
+    ...     open_set_scores(["cat", "dog"], ["cat"], None, ["cat", "dog"], "new")
+    ... except InputError as error:
+    ...     print(error)
+    y_true has 2 row(s) and y_pred has 1. Pass one per row.
     """
 
     code = Code.BAD_INPUT

@@ -357,7 +357,7 @@ class WindowFacts(Facts):
 
     def unassessed(self, code: str, headline: str) -> Self:
         """Return the facts of a window that could not be judged, and why."""
-        return self._with(verdict=Verdict.NOT_ASSESSED.because(code), headline=headline)
+        return self._with(verdict=Verdict.unassessed(code), headline=headline)
 
     def with_drift(self, drift: DriftFacts) -> Self:
         """Return the facts with the drift by column."""

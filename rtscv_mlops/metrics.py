@@ -86,7 +86,35 @@ def open_set_scores(
     known_classes: Iterable[Hashable],
     unknown_label: Hashable,
 ) -> OpenSetScores:
-    """Return every score at once; without a score for each row (None), the ranking ones are nan."""
+    """Return every figure at once.
+
+    Parameters
+    ----------
+    y_true : array-like
+        The true labels.
+    y_pred : array-like
+        The labels that the model answered.
+    score : array-like or None
+        How unknown each row looks, higher for unknown rows. Without it `auroc` and
+        `fpr_at_95_tpr` are nan.
+    known_classes : iterable
+        The classes that the model was taught; all others count as unknown.
+    unknown_label : hashable
+        What the model answers for a row that is none of them.
+
+    Returns
+    -------
+    OpenSetScores
+        `macro_f`, `classification_accuracy`, `detection_accuracy`, `auroc` and `fpr_at_95_tpr`.
+
+    Examples
+    --------
+    >>> from rtscv_mlops import open_set_scores
+    >>> truth, answers = ["cat", "cat", "dog", "owl"], ["cat", "new", "dog", "new"]
+    >>> scores = open_set_scores(truth, answers, None, ["cat", "dog"], "new")
+    >>> round(scores.classification_accuracy, 2), scores.detection_accuracy
+    (0.67, 1.0)
+    """
     known = list(known_classes)
     is_unknown = _Labels.encode(y_true, y_pred, known, unknown_label).is_unknown
     return OpenSetScores(

@@ -6,24 +6,33 @@ severity, exit code, sentences. Other modules ask them instead of comparing name
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal, Self
+
+PRODUCT = "rtscv-mlops"
+"""Who closes a review that no person answered."""
 
 REVIEW_TAG = "rtscv.review"
 REVIEWER_TAG = "rtscv.reviewer"
 REASON_TAG = "rtscv.reason"
 
 
-class Kind(StrEnum):
-    """What the badge of a window looks like, most urgent first; the page has a style for each."""
+class Tone(StrEnum):
+    """How a page shows a window, most urgent first; each is a class of the style sheet."""
 
-    UNKNOWNS = "unknowns"
-    UNASSESSED = "unassessed"
-    DRIFT = "drift"
+    ALARM = "alarm"
+    BLANK = "blank"
+    WARNING = "warning"
     RUNNING = "running"
-    QUIET = "quiet"
+    CALM = "calm"
 
     @property
     def sign(self) -> str:
-        return dict(zip(Kind, "!?≈…✓", strict=True))[self]
+        return dict(zip(Tone, "!?≈…✓", strict=True))[self]
+
+    @property
+    def has_number(self) -> bool:
+        """Whether there is an unknown rate to show."""
+        return self not in (Tone.BLANK, Tone.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +45,7 @@ class VerdictTraits:
     """
 
     label: str
-    kind: Kind
+    tone: Tone
     severity: int
     exit_code: int
     style: str
@@ -68,9 +77,10 @@ class Verdict(StrEnum):
         """Return why a window was not assessed, as a code; empty if it was."""
         return "" if cls.of(recorded).is_assessed else recorded.removeprefix(cls.NOT_ASSESSED)[1:]
 
-    def because(self, code: str) -> str:
-        """Return the text to record for this verdict and its reason."""
-        return f"{self}:{code}"
+    @classmethod
+    def unassessed(cls, code: str) -> str:
+        """Return what to record of a window that was not assessed, and why."""
+        return f"{cls.NOT_ASSESSED}:{code}"
 
     @property
     def traits(self) -> VerdictTraits:
@@ -86,7 +96,7 @@ class Verdict(StrEnum):
 
     @property
     def claims_unknowns(self) -> bool:
-        return self.traits.kind is Kind.UNKNOWNS
+        return self in (Verdict.UNKNOWNS, Verdict.UNKNOWNS_AND_DRIFT)
 
     @property
     def claims_drift(self) -> bool:
@@ -95,23 +105,26 @@ class Verdict(StrEnum):
 
 _VERDICT_TRAITS = {
     Verdict.NO_CHANGE: VerdictTraits(
-        *("Nothing new", Kind.QUIET, 0, 0, "green", ("#2e7d32", "#e6f4e7", "#14401a"))
+        *("Nothing new", Tone.CALM, 0, 0, "green", ("#2e7d32", "#e6f4e7", "#14401a"))
     ),
     Verdict.DRIFT: VerdictTraits(
-        *("Drift", Kind.DRIFT, 1, 10, "yellow", ("#ef9a00", "#fff3dc", "#5c3a00"))
+        *("Drift", Tone.WARNING, 1, 10, "yellow", ("#ef9a00", "#fff3dc", "#5c3a00"))
     ),
     Verdict.UNKNOWNS: VerdictTraits(
-        *("Unknowns", Kind.UNKNOWNS, 2, 11, "bold red", ("#c2185b", "#fce4ec", "#560027"))
+        *("Unknowns", Tone.ALARM, 2, 11, "bold red", ("#c2185b", "#fce4ec", "#560027"))
     ),
     Verdict.UNKNOWNS_AND_DRIFT: VerdictTraits(
-        *("Unknowns and drift", Kind.UNKNOWNS, 2, 11),
+        *("Unknowns and drift", Tone.ALARM, 2, 11),
         *("bold red", ("#8e24aa", "#f5e6fa", "#3c0a4c")),
     ),
     Verdict.NOT_ASSESSED: VerdictTraits(
-        *("Not assessed", Kind.UNASSESSED, 3, 20),
+        *("Not assessed", Tone.BLANK, 3, 20),
         *("bold magenta", ("#616b78", "#e9ecf0", "#2a3039")),
     ),
 }
+
+AlertVerdict = Literal["unknowns", "unknowns_and_drift", "drift", "not_assessed"]
+"""The verdicts that can raise an alert: all but the quiet one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +165,39 @@ class ReviewStatus(StrEnum):
     def is_final(self) -> bool:
         return self is not ReviewStatus.PENDING
 
+    @property
+    def is_undecided(self) -> bool:
+        """Whether the same review goes on: it is open, or passed to a newer challenger."""
+        return self in (ReviewStatus.PENDING, ReviewStatus.SUPERSEDED)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a reviewer is asked at all."""
+        return self is not ReviewStatus.BLOCKED
+
+    @property
+    def may_promote(self) -> bool:
+        return self is ReviewStatus.APPROVED
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether the question became void, so that the window is judged and asked again."""
+        return self is ReviewStatus.STALE
+
+    @classmethod
+    def decided(cls, approve: bool) -> "ReviewStatus":
+        """Return the status after a person's decision."""
+        return cls.APPROVED if approve else cls.REJECTED
+
+    @classmethod
+    def answers(cls) -> "list[ReviewStatus]":
+        """Return what a person can answer."""
+        return [status for status in cls if status.is_answer]
+
     @classmethod
     def explain(cls, kind: str, reason: str) -> str:
         """Return the reason of a record of this kind as people read it."""
-        return f"by version {reason}" if kind == cls.SUPERSEDED else reason
+        return f"By version {reason}." if kind == cls.SUPERSEDED else reason
 
 
 _REVIEW_TRAITS = {
@@ -182,3 +224,23 @@ _REVIEW_TRAITS = {
         "is stale: {reason} Nothing was changed. Review a newer challenger.",
     ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Why a review no longer waits: a decision, in the record or as a tag, or what ended it."""
+
+    status: str
+    who: str = ""
+    reason: str = ""
+    recorded: bool = True
+
+    @classmethod
+    def stale(cls, reason: str) -> Self:
+        """Return the end of a review whose question no longer fits."""
+        return cls(ReviewStatus.STALE, PRODUCT, reason, recorded=False)
+
+    @classmethod
+    def expired(cls, reason: str) -> Self:
+        """Return the end of a review that was not answered in time."""
+        return cls(ReviewStatus.EXPIRED, PRODUCT, reason, recorded=False)

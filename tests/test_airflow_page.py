@@ -281,12 +281,12 @@ def test_what_was_not_assessed_is_neither_zero_nor_healthy(site, runs):
     index, page = site.get("/rtscv/").text, site.get(window(runs[EMPTY])).text
 
     (mark,) = re.findall(rf'<a class="mark (\w+)" href="[^"]*{runs[EMPTY]}"', index)
-    assert mark == "unassessed"
+    assert mark == "blank"
     assert f'{EMPTY}: Not assessed: empty window"' in index
     assert "Not assessed: empty window" in page
     assert "neither that all is well" in page
     assert 'class="tile' not in page
-    assert "badge quiet" not in page
+    assert "badge calm" not in page
 
 
 def test_a_reviewer_sees_what_to_decide_on(site, runs):

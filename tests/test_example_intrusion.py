@@ -81,7 +81,7 @@ def told(small_data, tmp_path_factory):
 
 
 def test_the_new_attack_is_found(told):
-    """A day of known types raises nothing; the attack that nobody taught is found, row by row."""
+    """A day of known types raises nothing; the attack never taught is found, row by row."""
     found, _, _ = told
 
     quiet, busy = found.judged
@@ -104,7 +104,7 @@ def test_the_tables_agree_with_the_labels(told):
         "mscan",
         "probe",
         str(len(of_mscan)),
-        str(of_mscan["taken"].sum()),
+        str(of_mscan["is_unknown"].sum()),
     ]
     assert set(rows.loc[rows["is_new"], LABEL]) == {"mscan"}
 

@@ -127,7 +127,7 @@ def test_a_window_without_a_verdict_cannot_be_scored(deployment):
     """There is nothing to compare the truth with."""
     write_labels(deployment, QUIET)
 
-    with pytest.raises(NotAssessed, match=f"Window {EMPTY} has no verdict to score. Run it first"):
+    with pytest.raises(NotAssessed, match=f"Window {EMPTY} has no verdict. Run it first"):
         score_window(deployment.monitor(more=LABELS), Interval.day(EMPTY))
 
 

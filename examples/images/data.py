@@ -15,7 +15,7 @@ from sklearn.datasets import fetch_openml
 
 from benchmarks.paper.images import load_images, load_known
 from examples.stories import Champion, Window, make_window
-from rtscv_mlops.errors import InputError
+from rtscv_mlops import InputError
 
 SIDE = 32
 TAUGHT, HELD_OUT, WINDOW = 6_000, 1_000, 1_000
@@ -101,7 +101,7 @@ def make_champion(images: Images, network: Any, taught: int, held_out: int) -> C
 
 
 def make_windows(images: Images, champion: Champion, size: int) -> Iterator[Window]:
-    """Make four windows of images that nobody was taught: as they are, dimmed, with others."""
+    """Make four windows of images that were never taught: as they are, dimmed, with others."""
     assert champion.holdout is not None
     start = len(champion.y) + len(champion.holdout[1])
     stories = {

@@ -1,11 +1,7 @@
-"""The picture of the story of images: which images were flagged, and which were not.
-
-Knows judged windows and where the pipeline keeps their scores; knows nothing of networks.
-"""
+"""The picture of the story of images: which images were flagged, and which were not."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -15,11 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from examples.stories import Judged
-from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.models.load import read_columns
-from rtscv_mlops.sources.read import read_window
-from rtscv_mlops.tracking.client import connect
-from rtscv_mlops.tracking.runs import WindowRun
+from rtscv_mlops import Monitor, read_answers
 
 INK, KNOWN, NEW = "#22313f", "#9db4c8", "#e4572e"
 SHOWN = 8
@@ -44,25 +36,12 @@ def draw_story(monitor: Monitor, judged: Sequence[Judged], path: Path) -> Path:
 
 def read_marks(monitor: Monitor, one: Judged) -> pd.DataFrame:
     """Return score, mark and truth of each row of a window, in the order of its rows."""
-    client = connect(monitor.model)
-    columns = read_columns(client, monitor.model)
-    rectify = monitor.rectify
-    window = read_window(
-        monitor.source,
-        one.window.interval,
-        columns,
-        max_rows=rectify.max_rows,
-        seed=rectify.seed,
-    )
-    run = WindowRun(client, one.outcome.run_id)
-    with TemporaryDirectory() as folder, np.load(run.download("evidence.npz", folder)) as stored:
-        kept = {"flagged": stored["unknown"], "score": stored["window_scores"]}
-    marks = pd.DataFrame(kept, index=pd.Index(window.keys))
-    return marks.loc[one.window.rows["row"]].assign(is_new=one.window.is_new)
+    answers = read_answers(monitor, one.window.interval)
+    return answers.loc[one.window.rows["row"]].assign(is_new=one.window.is_new)
 
 
 def _draw_scores(axes: Axes, marks: pd.DataFrame) -> None:
-    by_truth = [marks.loc[marks["is_new"] == truth, "score"] for truth in (False, True)]
+    by_truth = [marks.loc[marks["is_new"] == truth, "unknown_score"] for truth in (False, True)]
     axes.hist(
         by_truth,
         np.linspace(0, 1, 41),
@@ -79,7 +58,7 @@ def _draw_scores(axes: Axes, marks: pd.DataFrame) -> None:
 
 def _draw_images(figure: Any, marks: pd.DataFrame, one: Judged) -> None:
     """Draw a row of images for each thing that can become of one."""
-    flagged, is_new = (marks[name].to_numpy() for name in ("flagged", "is_new"))
+    flagged, is_new = (marks[name].to_numpy() for name in ("is_unknown", "is_new"))
     kinds = {
         "house numbers,\nflagged": flagged & is_new,
         "house numbers,\nmissed": ~flagged & is_new,

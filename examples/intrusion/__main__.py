@@ -22,11 +22,7 @@ from examples.intrusion.tables import (
 )
 from examples.intrusion.traffic import KEY, Day, Traffic, load_traffic, make_days
 from examples.stories import say
-from rtscv_mlops.errors import RtscvError
-from rtscv_mlops.outcomes import ReviewStatus
-from rtscv_mlops.process import prepare_process
-from rtscv_mlops.review.answers import list_challengers
-from rtscv_mlops.tracking.registry import save_report
+from rtscv_mlops import RtscvError, list_challengers, save_report
 
 
 def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> Story:
@@ -94,7 +90,7 @@ def _tell_what_next(story: Story, folder: Path, console: Console) -> None:
     shown, file = shown_last(story), story.file
     page = save_report(story.monitor, shown.run_id, folder)
     for one in list_challengers(story.monitor):
-        if one.review == ReviewStatus.PENDING:
+        if one.is_pending:
             say(console, f"Version {one.version} waits: rtscv-mlops review show {file}")
             for word, command in (("yes", "approve"), ("no", "reject")):
                 say(
@@ -109,7 +105,6 @@ def _tell_what_next(story: Story, folder: Path, console: Console) -> None:
 
 
 if __name__ == "__main__":
-    prepare_process()
     for library in ("rtscv_mlops", "mlflow", "alembic"):  # an alert is a warning in the log
         logging.getLogger(library).setLevel(logging.ERROR)
     try:

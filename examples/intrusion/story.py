@@ -1,31 +1,27 @@
 """The fortnight through the pipeline: champion, monitor, fourteen verdicts, and labels afterwards.
 
-Uses nothing that users do not have themselves. Knows the traffic; draws and prints nothing.
+Uses nothing that users do not have themselves.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import numpy as np
 import pandas as pd
 
 from examples.intrusion.champion import make_champion
 from examples.intrusion.traffic import KEY, LABEL, TIME, Day, Traffic, features_of
-from rtscv_mlops.config.loading import load_monitor
-from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.demo import has_champion, log_once
-from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.judging.evidence import SCORES
-from rtscv_mlops.models.load import read_columns
-from rtscv_mlops.models.register import log_champion
-from rtscv_mlops.operations.score import score_window
-from rtscv_mlops.pipeline.run import run_window
-from rtscv_mlops.sources.read import read_window
-from rtscv_mlops.tracking.client import connect
-from rtscv_mlops.tracking.runs import WindowRun
+from examples.stories import has_champion, log_once
+from rtscv_mlops import (
+    Monitor,
+    WindowFacts,
+    load_monitor,
+    log_champion,
+    read_answers,
+    run_window,
+    score_window,
+)
 
 MODEL = "intrusion"
 BASELINE_DAYS = 3
@@ -65,7 +61,7 @@ class Judged:
     version: str | None
     figures: dict[str, float]
     rows: pd.DataFrame
-    """The truth, with `taken` (extracted as unknown) and `called` (the champion's answer)."""
+    """The truth of each row, and what `read_answers` says of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +98,7 @@ def tell_story(
 
 
 def is_begun(folder: Path) -> bool:
-    """Tell whether an earlier run left its champion in the folder, which then serves again."""
+    """Return whether an earlier run left its champion in the folder, which then serves again."""
     file = folder / "intrusion.yaml"
     return file.exists() and has_champion(load_monitor(file))
 
@@ -149,29 +145,7 @@ def _judge(monitor: Monitor, day: Day, traffic: Traffic, tell: Tell) -> Judged:
     tell(f"{day.interval} is judged")
     outcome = run_window(monitor, day.interval)
     score = score_window(monitor, day.interval)
-    answers = _read_answers(monitor, day, outcome.run_id)
-    rows = day.truth.merge(answers, on=KEY, validate="one_to_one")
+    answers = read_answers(monitor, day.interval)
+    rows = day.truth.merge(answers, left_on=KEY, right_index=True, validate="one_to_one")
     rows["is_new"] = rows[LABEL].isin(traffic.new_types)
     return Judged(day, outcome.facts, outcome.run_id, outcome.version, score.figures, rows)
-
-
-def _read_answers(monitor: Monitor, day: Day, run_id: str) -> pd.DataFrame:
-    """Return what was said of each row, by its key: the run has it in the order of the window."""
-    client = connect(monitor.model)
-    window = read_window(
-        monitor.source,
-        day.interval,
-        read_columns(client, monitor.model),
-        max_rows=monitor.rectify.max_rows,
-        seed=monitor.rectify.seed,
-    )
-    run = WindowRun(client, run_id)
-    with TemporaryDirectory() as folder, np.load(run.download(SCORES, folder)) as stored:
-        return pd.DataFrame(
-            {
-                KEY: window.keys,
-                "taken": stored["unknown"],
-                "score": stored["window_scores"],
-                "called": stored["champion_answers"],
-            }
-        )

@@ -1,7 +1,4 @@
-"""What was found, beside what is true: by day, by new attack, and the known types among it.
-
-Knows judged rows; decides nothing.
-"""
+"""What was found, beside what is true: by day, by new attack, and the known types among it."""
 
 import pandas as pd
 from rich.box import SIMPLE_HEAD
@@ -9,8 +6,7 @@ from rich.table import Table
 
 from examples.intrusion.story import BASELINE_DAYS, Judged, Story
 from examples.intrusion.traffic import KEY, LABEL, Traffic
-from rtscv_mlops.demo import estimate
-from rtscv_mlops.text import percent
+from examples.stories import estimate, percent
 
 WORST_KNOWN = 6
 """Known types that the last table shows."""
@@ -27,7 +23,7 @@ def tabulate_days(story: Story) -> Table:
             f"{one.day.interval}",
             "baseline" if one.facts.null.startswith("baseline") else "training",
             one.facts.verdict,
-            estimate(one.facts),
+            estimate(one.facts) if one.facts.detected else "none",
             f"{one.facts.rows:,}",
             percent(one.figures["unknown_rate"]),
             f"{one.facts.unknowns}",
@@ -50,15 +46,15 @@ def count_types(story: Story, nearest: pd.DataFrame) -> pd.DataFrame:
 
 
 def _count_type(rows: pd.DataFrame) -> dict[str, object]:
-    found, missed = rows[rows["taken"]], rows[~rows["taken"]]
+    found, missed = rows[rows["is_unknown"]], rows[~rows["is_unknown"]]
     return {
         "category": rows["category"].iloc[0],
         "rows": len(rows),
         "arrives": rows["day"].min(),
         "found": len(found),
-        "recall": rows["taken"].mean(),
+        "recall": rows["is_unknown"].mean(),
         "first": found["day"].min() if len(found) else None,
-        "called": _commonest(rows["called"]),
+        "called": _commonest(rows["champion_called"]),
         "near_found": percent(found["near"].mean()) if len(found) else "",
         "near_missed": percent(missed["near"].mean()) if len(missed) else "",
         "like": _commonest(missed["closest"]) if len(missed) else "",
@@ -67,7 +63,7 @@ def _count_type(rows: pd.DataFrame) -> dict[str, object]:
 
 def tabulate_types(types: pd.DataFrame) -> Table:
     """Return the new attacks, the commonest first."""
-    table = _table("Attacks that nobody taught", left=("attack", "category"))
+    table = _table("Attacks that were never taught", left=("attack", "category"))
     for name in ("rows", "found", "recall", "arrives", "first found"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("champion calls it")
@@ -97,15 +93,15 @@ def count_known(story: Story, traffic: Traffic) -> pd.DataFrame:
     `right` is the share that the champion calls by its name.
     """
     rows = story.rows
-    rows = rows[~rows["is_new"]].assign(right=rows["called"] == rows[LABEL])
+    rows = rows[~rows["is_new"]].assign(right=rows["champion_called"] == rows[LABEL])
     is_early = rows["day"] <= BASELINE_DAYS
     counted = pd.DataFrame(
         {
             "taught": traffic.training[LABEL].value_counts(),
             "rows": rows.groupby(LABEL).size(),
-            "early": rows[is_early].groupby(LABEL)["taken"].sum(),
+            "early": rows[is_early].groupby(LABEL)["is_unknown"].sum(),
             "early_rows": rows[is_early].groupby(LABEL).size(),
-            "late": rows[~is_early].groupby(LABEL)["taken"].sum(),
+            "late": rows[~is_early].groupby(LABEL)["is_unknown"].sum(),
             "late_rows": rows[~is_early].groupby(LABEL).size(),
             "right": rows.groupby(LABEL)["right"].mean(),
         }
@@ -142,7 +138,7 @@ def summarise(story: Story, types: pd.DataFrame) -> list[str]:
     """Say in sentences what was found and what was missed."""
     rows = story.rows
     late = rows[rows["day"] > BASELINE_DAYS]
-    taken, new = late["taken"], late["is_new"]
+    taken, new = late["is_unknown"], late["is_new"]
     found = int((taken & new).sum())
     sentences = [
         f"Since day {BASELINE_DAYS + 1}: {int(taken.sum()):,} rows extracted, {found:,} of them of "

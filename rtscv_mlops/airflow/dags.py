@@ -246,7 +246,7 @@ class MonitorTasks:
     def promote_challenger(self, ti: Any = None, outlet_events: Any = None) -> str:
         """Make the approved version the champion, if nothing has moved since it was approved."""
         version, status = _reviewed(ti)
-        if status != ReviewStatus.APPROVED:
+        if not ReviewStatus(status).may_promote:
             raise AirflowSkipException(f"Version {version} is {status}; the champion stays.")
         from rtscv_mlops.review.answers import promote_challenger
 
@@ -256,7 +256,7 @@ class MonitorTasks:
         except ReviewError as error:
             if error.code != Code.STALE:
                 raise AirflowFailException(str(error)) from error
-            ti.xcom_push(key=STATUS, value=ReviewStatus.STALE.value)
+            ti.xcom_push(key=STATUS, value=str(error.code))
             raise AirflowSkipException(str(error)) from error
         asset = champion_asset(self.monitor.model.name)
         outlet_events[asset].extra = self._extra(version, promoted.run_id)
@@ -267,7 +267,7 @@ class MonitorTasks:
         ti = context["ti"]
         version, status = _reviewed(ti)
         promotion = ti.xcom_pull(task_ids=Task.PROMOTE.value, key=STATUS)
-        if ReviewStatus.STALE not in (status, promotion):
+        if not ReviewStatus(promotion or status).asks_again:
             raise AirflowSkipException("The question was answered, or closed for good.")
         interval = self._interval(context)
         # Once for each stale version: the run is named after it. Airflow's own operator for this

@@ -4,6 +4,7 @@ The first answer wins, on whichever side it is given.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from rtscv_mlops.airflow.monitors import QUESTION, Task, shared_name
 from rtscv_mlops.airflow.trigger import ReviewTrigger
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, ReviewError, ServiceError
-from rtscv_mlops.outcomes import ReviewStatus
+from rtscv_mlops.outcomes import Answer, ReviewStatus
 
 APPROVE, REJECT = "Approve", "Reject"
 REASON = "reason"
@@ -58,10 +59,10 @@ class ReviewOperator(HITLOperator):
             )
         answer = self._collect(version)
         if answer is not None:
-            return self._ended(answer.status, version, answer.reason)
+            return self._ended(answer, version)
         question = ask_reviewer(self.monitor, version)
         if not self._ask(context["ti"].id, question.subject, question.body, question.id):
-            return self._ended(ReviewStatus.STALE, version, "Airflow shows an older question here.")
+            return self._ended(Answer.stale("Airflow shows an older question here."), version)
         self._wait(context["ti"].id, version, question.id)
 
     def _ask(self, ti_id: Any, subject: str, body: str, question: str) -> bool:
@@ -169,19 +170,16 @@ class ReviewOperator(HITLOperator):
             if error.code == Code.DIGEST_MISMATCH:
                 raise AirflowFailException(str(error)) from error
             self.log.warning("review_challenger: %s", error)
-            answer = self._collect(version)
-            return self._ended(answer.status if answer else ReviewStatus.STALE, version, str(error))
-        return self._ended(decided.review, version, decided.reason)
+            answer = self._collect(version) or Answer.stale("")
+            return self._ended(replace(answer, reason=str(error)), version)
+        return self._ended(Answer(decided.review, reason=decided.reason), version)
 
     def _answered_elsewhere(self, version: str) -> dict[str, str]:
-        answer = self._collect(version)
-        if answer is None:  # The question in Airflow is closed by now, so a new one is needed.
-            return self._ended(
-                ReviewStatus.STALE, version, "The answer in the registry was withdrawn."
-            )
-        return self._ended(answer.status, version, answer.reason)
+        # Without an answer a new question is needed: that in Airflow is closed by now.
+        withdrawn = Answer.stale("The answer in the registry was withdrawn.")
+        return self._ended(self._collect(version) or withdrawn, version)
 
-    def _collect(self, version: str) -> Any:
+    def _collect(self, version: str) -> Answer | None:
         """Record the answer, if any; a version that can no longer be reviewed fails the task."""
         from rtscv_mlops.review.answers import collect_answer
 
@@ -194,8 +192,9 @@ class ReviewOperator(HITLOperator):
                 return None
             raise AirflowFailException(str(error)) from error
 
-    def _ended(self, status: str, version: str, why: str) -> dict[str, str]:
+    def _ended(self, answer: Answer, version: str) -> dict[str, str]:
+        status, why = answer.status, answer.reason
         self.log.info("review_challenger: version %s is %s. %s", version, status, why)
-        if status == ReviewStatus.BLOCKED:
-            raise AirflowSkipException(f"Version {version} is blocked, so no one is asked: {why}")
+        if not ReviewStatus(status).is_asked:
+            raise AirflowSkipException(f"Version {version} is {status}, so no one is asked: {why}")
         return {"version": version, "status": str(status)}

@@ -18,7 +18,7 @@ from rtscv_mlops.airflow.monitors import find_file
 from rtscv_mlops.errors import ConfigError, RtscvError, ServiceError
 
 if TYPE_CHECKING:
-    from rtscv_mlops.review.answers import Answer
+    from rtscv_mlops.outcomes import Answer
 
 TEXT_LIMIT = 500
 

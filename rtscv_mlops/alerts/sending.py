@@ -19,9 +19,6 @@ from rtscv_mlops.tracking.runs import RunSummary, WindowRun
 TRIES = "alert.json"
 """Artifact with the deliveries of each try."""
 
-OPEN = ("", ReviewStatus.PENDING, ReviewStatus.SUPERSEDED)
-"""States of a version whose review was not decided; an empty one was not offered yet."""
-
 PATIENCE = timedelta(minutes=2)
 """How long to wait for another process that claimed this alert before assuming that it died.
 
@@ -73,7 +70,10 @@ def review_was_announced(registry: ModelRegistry, others: list[RunSummary]) -> b
     if not announced:
         return False
     versions = reversed(registry.versions.all())
-    undecided = takewhile(lambda one: one.review in OPEN, versions)
+    # A version without a status was not offered yet.
+    undecided = takewhile(
+        lambda one: not one.review or ReviewStatus(one.review).is_undecided, versions
+    )
     return any(one.version in announced for one in undecided)
 
 

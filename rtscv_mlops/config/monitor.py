@@ -6,13 +6,14 @@ file that `rtscv-mlops init` writes.
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
 from rtscv_mlops.config import values
 from rtscv_mlops.config.inputs import LabelSettings, ReferenceSettings, SourceSettings
 from rtscv_mlops.config.scheduling import AirflowSettings
+from rtscv_mlops.outcomes import AlertVerdict
 
 MAX_SEED = 2**32 - 1  # the limit of NumPy
 MONITOR_NAME = r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$"
@@ -305,12 +306,8 @@ class Email(values.Settings):
 class AlertSettings(values.Settings):
     """When to send an alert, and where to."""
 
-    on: Annotated[
-        tuple[Literal["unknowns", "unknowns_and_drift", "drift", "not_assessed"], ...],
-        Field(strict=False),
-    ] = Field(
-        default=("unknowns", "unknowns_and_drift", "drift", "not_assessed"),
-        description="Verdicts that can raise an alert.",
+    on: Annotated[tuple[AlertVerdict, ...], Field(strict=False)] = Field(
+        default=get_args(AlertVerdict), description="Verdicts that can raise an alert."
     )
     min_rate: values.Share = Field(
         default=0.01, description="Smallest unknown rate that can raise an alert about unknowns."

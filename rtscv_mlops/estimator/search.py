@@ -384,7 +384,7 @@ class MonitorSearch:
         if directions is None or excess is None:
             # Without evidence, the rate must not claim any unknowns.
             rate, interval = 0.0, (0.0, interval[1])
-        if directions is None or excess is None or verdict is Verdict.UNKNOWNS:
+        if directions is None or excess is None or not verdict.claims_drift:
             picked = statistics.extract_rows(forward.null, forward.window, rate)
             return _Extraction(forward.null, forward.window, rate, interval, *picked)
         # Drifted known rows look to the training data as the training rows look to the window.
@@ -393,7 +393,7 @@ class MonitorSearch:
         picked = statistics.extract_rows(
             null, directions.window, rate, statistics.FALSE_BESIDE_DRIFT
         )
-        if verdict is Verdict.DRIFT:
+        if not verdict.claims_unknowns:
             return _Extraction(null, directions.window, 0.0, (0.0, most), *picked)
         # At least what drift does not explain is unknown; at most, all of the change is.
         interval = (min(max(excess.beyond_interval[0], 0.0), rate), max(most, rate))

@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, ServiceError, WindowError
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.review.answers import Answer, find_answer, question_id
+from rtscv_mlops.outcomes import Answer
+from rtscv_mlops.review.answers import find_answer, question_id
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.promotion import History
 from rtscv_mlops.tracking.registry import REPORT, VERDICT, ModelRegistry, read_facts

@@ -1,4 +1,4 @@
-"""Late labels: how accurate an earlier verdict was, logged to the run that gave it."""
+"""What was said of each row of a window; and, once labels arrive, how accurate it was."""
 
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
@@ -6,7 +6,6 @@ from typing import Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from rtscv_mlops import metrics
 from rtscv_mlops.config.monitor import Monitor
@@ -19,6 +18,14 @@ from rtscv_mlops.sources.read import read_labels, read_window
 from rtscv_mlops.tracking.registry import ModelRegistry, is_assessed, read_facts
 from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval, Window
+
+COLUMNS = {
+    "is_unknown": "unknown",
+    "unknown_score": "window_scores",
+    "champion_called": "champion_answers",
+    "answer": "answers",
+}
+"""What is told of a row, and the array of the evidence that has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ class _ScoredWindow:
         if not runs:
             raise NotAssessed(
                 Code.NO_VERDICT,
-                f"Window {interval} has no verdict to score. Run it first: rtscv-mlops run.",
+                f"Window {interval} has no verdict. Run it first: rtscv-mlops run.",
             )
         settings = monitor.rectify
 
@@ -79,8 +86,8 @@ class _ScoredWindow:
         note = (
             f"Window {interval} was not judged with the monitor's present settings and champion "
             f"(version {champion.version}), so its latest verdict was scored: run {latest.run_id}, "
-            f"champion version {latest.champion_version}. To score the present ones, run the "
-            "window again first."
+            f"champion version {latest.champion_version}. For the other, run the window again "
+            "first."
         )
         scored = registry.run(latest.run_id)
         # The settings that chose the sample then.
@@ -92,6 +99,18 @@ class _ScoredWindow:
             champion = load_champion(registry.client, monitor.model, latest.champion_version)
             window = read(champion, max_rows, seed)
         return cls(scored, champion, window, note)
+
+    def read_answers(self) -> pd.DataFrame:
+        """Return what was said of each sampled row, by its key if it has one."""
+        if self.window.digest != read_facts(self.run).digest:
+            raise WindowError(
+                f"The rows of window {self.window.interval} changed since it was judged, so what "
+                "was said of them cannot be joined to them. Run the window again first."
+            )
+        with TemporaryDirectory() as folder, np.load(self.run.download(SCORES, folder)) as stored:
+            columns = {name: stored[array] for name, array in COLUMNS.items()}
+        keys = self.window.keys
+        return pd.DataFrame(columns, index=None if keys is None else pd.Index(keys))
 
     def true_labels(self, monitor: Monitor) -> "pd.Series[str]":
         """Return the true label of each sampled row; missing if none has arrived."""
@@ -122,10 +141,8 @@ class _ScoredWindow:
 
     def figures(self, truth: "pd.Series[str]", known: set[str]) -> dict[str, float]:
         """Compare the stored predictions with the true labels, as far as these have arrived."""
-        with TemporaryDirectory() as folder, np.load(self.run.download(SCORES, folder)) as stored:
-            answers, scores, unknown = (
-                stored[name] for name in ("answers", "window_scores", "unknown")
-            )
+        said = self.read_answers()
+        answers = said["answer"].to_numpy(dtype=str)
         has_label = truth.notna().to_numpy()
         labels = truth[has_label].map(canonical).to_numpy(dtype=str)
         is_new = ~np.isin(labels, sorted(known))
@@ -143,12 +160,45 @@ class _ScoredWindow:
             "openness": metrics.openness(len(known), len(known) + len(set(labels[is_new]))),
         }
         if is_new.any() and not is_new.all():
-            figures["auroc"] = metrics.auroc(is_new, scores[has_label])
-            extracted: NDArray[np.bool_] = unknown[has_label]
+            figures["auroc"] = metrics.auroc(is_new, said["unknown_score"].to_numpy()[has_label])
+            extracted = said["is_unknown"].to_numpy(dtype=bool)[has_label]
             if extracted.any():
                 figures["extracted_precision"] = float(is_new[extracted].mean())
             figures["extracted_recall"] = float(extracted[is_new].mean())
         return {name: value for name, value in figures.items() if np.isfinite(value)}
+
+
+def read_answers(monitor: Monitor, interval: Interval) -> pd.DataFrame:
+    """Return what was said of each sampled row of a window.
+
+    Parameters
+    ----------
+    monitor : Monitor
+        The monitor that judged the window.
+    interval : Interval
+        A window that has a verdict.
+
+    Returns
+    -------
+    DataFrame
+        For each sampled row `is_unknown`, `unknown_score` (from 0 to 1; extraction began at 0.5),
+        `champion_called`, and `answer`, which is that of the rectified model. The index is the
+        row's key, or its number in the sample if the monitor has no `source.key`.
+
+    Raises
+    ------
+    NotAssessed
+        If the window has no verdict.
+    WindowError
+        If the rows of the window changed since it was judged.
+
+    Examples
+    --------
+    >>> answers = rtscv_mlops.read_answers(monitor, interval)  # doctest: +SKIP
+    >>> answers[answers["is_unknown"]].nlargest(10, "unknown_score")  # doctest: +SKIP
+    """
+    registry = ModelRegistry.connect(monitor.model)
+    return _ScoredWindow.find(registry, monitor, interval).read_answers()
 
 
 def score_window(monitor: Monitor, interval: Interval) -> Score:
@@ -169,11 +219,6 @@ def score_window(monitor: Monitor, interval: Interval) -> Score:
     registry = ModelRegistry.connect(monitor.model)
     scored = _ScoredWindow.find(registry, monitor, interval)
     run, window = scored.run, scored.window
-    if window.digest != read_facts(run).digest:
-        raise WindowError(
-            f"The rows of window {interval} changed since it was judged, so labels cannot be "
-            "joined to the sampled rows. Run the window again, then score it."
-        )
     truth = scored.true_labels(monitor)
     known = set(find_training(monitor, registry.client, scored.champion).known.labels.astype(str))
     figures = scored.figures(truth, known)

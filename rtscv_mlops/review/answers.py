@@ -10,7 +10,7 @@ from rtscv_mlops.errors import Code, NotAssessed, ReviewError
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.models.load import load_champion
 from rtscv_mlops.models.trust import model_digest
-from rtscv_mlops.outcomes import ReviewStatus
+from rtscv_mlops.outcomes import Answer, ReviewStatus
 from rtscv_mlops.review.question import ask, describe
 from rtscv_mlops.text import plain
 from rtscv_mlops.tracking.promotion import History
@@ -18,7 +18,6 @@ from rtscv_mlops.tracking.registry import ModelRegistry, find_links, is_assessed
 from rtscv_mlops.tracking.versions import VersionSummary
 from rtscv_mlops.window import Interval
 
-OURSELVES = "rtscv-mlops"
 UNNAMED = "an unnamed user of the MLflow registry"
 """The reviewer of an answer by tag that has no reviewer tag."""
 
@@ -44,16 +43,6 @@ class ReviewQuestion:
     id: str
     subject: str
     body: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Why a review no longer waits: a decision, in the record or as a tag, or what ended it."""
-
-    status: str
-    who: str = ""
-    reason: str = ""
-    recorded: bool = True
 
 
 def ignore(sentence: str) -> None:
@@ -94,7 +83,7 @@ def show_challenger(
 def _pick(versions: list[VersionSummary], monitor: Monitor, version: str | None) -> VersionSummary:
     """Return the challenger that is asked for; without a version, the one that waits."""
     for one in versions:
-        if one.version == version or (version is None and one.review == ReviewStatus.PENDING):
+        if one.version == version or (version is None and one.is_pending):
             return one
     known = ", ".join(f"{one.version} ({one.review or 'unfinished'})" for one in versions)
     what = "No challenger waits for review" if version is None else f"No challenger {version}"
@@ -144,8 +133,8 @@ def review_challenger(
     """
     registry = ModelRegistry.connect(monitor.model)
     seen = _pick(list_challengers(monitor), monitor, version)
-    if seen.review == ReviewStatus.PENDING and (late := _too_late(monitor, seen)):
-        registry.versions.close_review(seen.version, ReviewStatus.EXPIRED, late)
+    if seen.is_pending and (expiry := _find_expiry(monitor, seen)):
+        registry.versions.close_review(seen.version, ReviewStatus(expiry.status), expiry.reason)
     if approve:
         _check_files(registry, seen)
     if question is not None and question != question_id(seen):
@@ -199,7 +188,7 @@ def promote_challenger(monitor: Monitor, version: str) -> VersionSummary:
     registry = ModelRegistry.connect(monitor.model)
     approved = registry.versions.get(version)
     serves = registry.versions.champion() == approved.version
-    if approved.review == ReviewStatus.APPROVED and not serves:
+    if approved.is_approved and not serves:
         # Again, since days may have passed since the approval, and the files decide what serves.
         _check_files(registry, approved)
     registry.decisions.promote(version)
@@ -225,22 +214,20 @@ def find_answer(monitor: Monitor, version: str, warn: Warn = ignore) -> Answer |
     """
     versions = ModelRegistry.open(monitor.model).versions
     asked = versions.get(version)
-    if asked.review != ReviewStatus.PENDING:
-        superseded = asked.review == ReviewStatus.SUPERSEDED
-        why = f"By version {asked.reason}." if superseded else asked.reason
+    if not asked.is_pending:
+        why = ReviewStatus.explain(asked.review, asked.reason)
         return Answer(asked.review, asked.reviewer, why)
     champion = versions.champion()
     if champion != asked.champion_version:
         now = f"version {champion}" if champion else "not set"
         why = f"The champion is {now}; it was version {asked.champion_version} when this was asked."
-        return Answer(ReviewStatus.STALE, OURSELVES, why, recorded=False)
+        return Answer.stale(why)
     if asked.answered:
         return Answer(asked.answered, asked.reviewer or UNNAMED, asked.reason, recorded=False)
-    if late := _too_late(monitor, asked):
-        return Answer(ReviewStatus.EXPIRED, OURSELVES, late, recorded=False)
-    if asked.invalid_answer:
+    expiry = _find_expiry(monitor, asked)
+    if asked.invalid_answer and not expiry:
         warn(asked.invalid_answer)
-    return None
+    return expiry
 
 
 def collect_answer(monitor: Monitor, version: str, warn: Warn = ignore) -> Answer | None:
@@ -251,10 +238,8 @@ def collect_answer(monitor: Monitor, version: str, warn: Warn = ignore) -> Answe
         return answer
     status = ReviewStatus(answer.status)
     if status.is_answer:
-        approve = status is ReviewStatus.APPROVED
-        decided = review_challenger(
-            monitor, version, approve=approve, reviewer=answer.who, reason=answer.reason
-        )
+        approve, who, why = status.may_promote, answer.who, answer.reason
+        decided = review_challenger(monitor, version, approve=approve, reviewer=who, reason=why)
         return Answer(decided.review, decided.reviewer, decided.reason)
     record = registry.versions.close_review(version, status, answer.reason)
     return Answer(record.kind, record.who, record.reason)
@@ -270,16 +255,16 @@ def carry_out_answer(monitor: Monitor, warn: Warn = ignore) -> tuple[str, Answer
     answer = collect_answer(monitor, waiting.version, warn) if waiting else None
     if waiting is None or answer is None:
         return None
-    if answer.status == ReviewStatus.APPROVED:
+    if ReviewStatus(answer.status).may_promote:
         promote_challenger(monitor, waiting.version)
     return waiting.version, answer
 
 
-def _too_late(monitor: Monitor, version: VersionSummary) -> str:
-    """Return why a review is over that was not answered in time; empty if there is time left."""
+def _find_expiry(monitor: Monitor, version: VersionSummary) -> Answer | None:
+    """Return the end of a review that was not answered in time; None if there is time left."""
     expires = monitor.review.expires
     is_late = datetime.now(UTC) - version.created > expires
-    return f"There was no answer within {expires}." if is_late else ""
+    return Answer.expired(f"There was no answer within {expires}.") if is_late else None
 
 
 def _check_files(registry: ModelRegistry, seen: VersionSummary) -> None:

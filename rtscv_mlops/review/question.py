@@ -270,11 +270,12 @@ class _ReviewText:
             "--reviewer YOUR-NAME"
             for verb in ("approve", "reject")
         )
+        answers = " or ".join(f"`{answer}`" for answer in ReviewStatus.answers())
         by_tag = (
             f"Or set three tags on this page in MLflow: `{REVIEWER_TAG}` to your name, "
-            f"`{REASON_TAG}` to why, and last `{REVIEW_TAG}` to `{ReviewStatus.APPROVED}` or "
-            f"`{ReviewStatus.REJECTED}`. It counts once a waiting Airflow run has seen it or, if "
-            f"none waits, after `rtscv-mlops review collect {file}`."
+            f"`{REASON_TAG}` to why, and last `{REVIEW_TAG}` to {answers}. It counts once "
+            "a waiting Airflow run has seen it or, if none waits, after "
+            f"`rtscv-mlops review collect {file}`."
         )
         return f"To answer, run one of:\n\n```\n{commands}\n```\n\n{by_tag}"
 

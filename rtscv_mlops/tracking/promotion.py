@@ -71,7 +71,7 @@ class Decisions:
             moves = self._moves()
             asked = self.versions.get(version)
             seen = {SEEN_CHAMPION: seen_champion, SEEN_REPORT: seen_report, SEEN_MODEL: seen_model}
-            status = ReviewStatus.APPROVED if approved else ReviewStatus.REJECTED
+            status = ReviewStatus.decided(approved)
             entry = Entry(status, asked.version, asked.key, reviewer, reason, seen)
 
             def propose(records: list[Record]) -> Entry | None:
@@ -100,7 +100,7 @@ class Decisions:
 
             def propose(records: list[Record]) -> Entry | None:
                 decision = outcome(records, asked.version, asked.key)
-                if decision is None or decision.kind != ReviewStatus.APPROVED:
+                if decision is None or not ReviewStatus(decision.kind).may_promote:
                     raise ReviewError(
                         f"Version {asked.version} of {self._model!r} was not approved: its review "
                         f"is {asked.review or 'not open'}. Approve it first.",

@@ -84,7 +84,7 @@ def first_facts(
         champion_version=champion_version,
         window_start=interval.start,
         window_end=interval.end,
-        verdict=Verdict.NOT_ASSESSED.because(Code.UNFINISHED),
+        verdict=Verdict.unassessed(Code.UNFINISHED),
         headline="This window was not judged to the end.",
         rows=window.rows if window else 0,
         sampled=len(window.sample) if window else 0,

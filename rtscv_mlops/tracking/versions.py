@@ -13,7 +13,7 @@ from mlflow.tracking import MlflowClient
 
 from rtscv_mlops.config.values import CHALLENGER, CHAMPION
 from rtscv_mlops.errors import Code, ModelError, ReviewError, ServiceError
-from rtscv_mlops.outcomes import ReviewStatus
+from rtscv_mlops.outcomes import PRODUCT, ReviewStatus
 from rtscv_mlops.text import plain
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import (
@@ -28,8 +28,6 @@ from rtscv_mlops.tracking.journal import Entry, Journal, Record, outcome, shorte
 from rtscv_mlops.tracking.ledger import Ledger, create_once, repeat
 from rtscv_mlops.tracking.runs import moment
 
-PRODUCT = "rtscv-mlops"
-"""Who closes a review that no person answered."""
 PAGE = 1000
 TAG_LIMIT = 5000
 CREATION_TIMEOUT = 10.0
@@ -95,11 +93,14 @@ class VersionSummary:
         return self.review == ReviewStatus.PENDING
 
     @property
+    def is_approved(self) -> bool:
+        return self.review == ReviewStatus.APPROVED
+
+    @property
     def answered(self) -> str:
         """What a person answered by tag and is not carried out yet; empty if there is nothing."""
         answer = self.answer.strip().lower()
-        answers = [status.value for status in ReviewStatus if status.is_answer]
-        return answer if self.is_pending and answer in answers else ""
+        return answer if self.is_pending and answer in ReviewStatus.answers() else ""
 
     @property
     def invalid_answer(self) -> str:
@@ -109,7 +110,7 @@ class VersionSummary:
             return ""
         return (
             f"The tag {tags.REVIEW} of version {self.version} says {plain(answer, 40)!r}, which is "
-            f"neither {ReviewStatus.APPROVED} nor {ReviewStatus.REJECTED}; nothing was done."
+            f"neither {' nor '.join(ReviewStatus.answers())}; nothing was done."
         )
 
     @property

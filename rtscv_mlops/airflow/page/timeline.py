@@ -7,7 +7,7 @@ from math import ceil, isfinite
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from rtscv_mlops.outcomes import Kind, Verdict
+from rtscv_mlops.outcomes import Tone, Verdict
 from rtscv_mlops.text import Label, percent, plain, rate
 
 if TYPE_CHECKING:
@@ -21,24 +21,24 @@ LONG = 1_500
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """A verdict on a page: `kind` is the CSS class; sign and title say the same without colour."""
+    """A verdict on a page: `tone` is the CSS class; sign and title say the same without colour."""
 
-    kind: Kind
+    tone: Tone
     title: str
 
     @property
     def sign(self) -> str:
-        return self.kind.sign
+        return self.tone.sign
 
 
 def badge(recorded: str) -> Badge:
     """Return how a recorded verdict is shown; a window without one is still being judged."""
     if not recorded:
-        return Badge(Kind.RUNNING, "Being judged")
+        return Badge(Tone.RUNNING, "Being judged")
     verdict = Verdict.of(recorded)
     why = plain(Verdict.reason(recorded).replace("_", " "))
     label = verdict.traits.label
-    return Badge(verdict.traits.kind, f"{label}: {why}" if why else label)
+    return Badge(verdict.traits.tone, f"{label}: {why}" if why else label)
 
 
 def window_label(start: datetime | None, end: datetime | None, zone: str) -> str:
@@ -65,7 +65,6 @@ WIDEST_SLOT = 62.0
 SHORTEST_BAR = 2.5
 SCALES = (0.04, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 LABELS = 8
-WITHOUT_NUMBER = (Kind.UNASSESSED, Kind.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class Mark:
     """One window: a bar of its unknown rate, or a hatched block if there is no number."""
 
     run_id: str
-    kind: Kind
+    tone: Tone
     title: str
     left: float
     middle: float
@@ -96,7 +95,7 @@ class Mark:
     @property
     def sign(self) -> str:
         """What stands in a block without a number."""
-        return self.kind.sign if self.kind in WITHOUT_NUMBER else ""
+        return "" if self.tone.has_number else self.tone.sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,7 @@ def draw(points: "Sequence[WindowPoint]", zone: str) -> Timeline:
     shown = points[-MOST_WINDOWS:]
     # Fits all rates, but of intervals only those of detected unknowns: quiet ones can be wide.
     rates = [point.unknown_rate for point in shown]
-    rates += [one.high for one in shown if badge(one.verdict).kind is Kind.UNKNOWNS]
+    rates += [one.high for one in shown if Verdict.of(one.verdict).claims_unknowns]
     highest = max((one for one in rates if one is not None and isfinite(one)), default=0.0)
     scale = next((scale for scale in SCALES if scale >= highest), 1.0)
     slot = min(WIDEST_SLOT, (WIDTH - LEFT - RIGHT) / max(len(shown), 1))
@@ -136,10 +135,10 @@ def _mark(
     point: "WindowPoint", left: float, slot: float, scale: float, zone: str, label: str
 ) -> Mark:
     shown, gap = badge(point.verdict), min(6.0, slot * 0.25)
-    kind, top, whisker = shown.kind, TOP, None
-    if kind not in WITHOUT_NUMBER and point.unknown_rate is None:
-        kind = Kind.UNASSESSED
-    if kind not in WITHOUT_NUMBER and point.unknown_rate is not None:
+    tone, top, whisker = shown.tone, TOP, None
+    if tone.has_number and point.unknown_rate is None:
+        tone = Tone.BLANK
+    if tone.has_number and point.unknown_rate is not None:
         top = _height_of(point.unknown_rate, scale)
         low, high = point.low, point.high
         if low is not None and high is not None and isfinite(low + high):
@@ -150,7 +149,7 @@ def _mark(
         drift_top = DRIFT_FLOOR - max(1.0, (DRIFT_FLOOR - DRIFT_TOP) * min(drift, 1.0))
     return Mark(
         run_id=point.run_id,
-        kind=kind,
+        tone=tone,
         title=_title(point, shown.title, zone),
         left=left + gap / 2,
         middle=left + slot / 2,

@@ -17,7 +17,7 @@ from rtscv_mlops.airflow.page.timeline import (
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.outcomes import Kind, ReviewStatus, Verdict
+from rtscv_mlops.outcomes import ReviewStatus, Tone, Verdict
 from rtscv_mlops.text import (
     LEAST_CHANGE,
     ClassRow,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 MOST_RECORDS = 20
 FIRST_CLASSES = 10
-URGENCY = tuple(Kind)
+URGENCY = tuple(Tone)
 PROBLEM_RANK, QUIET_RANK = 1, 2
 
 NO_CHALLENGER = "There is nothing to decide: this window has no challenger."
@@ -74,8 +74,8 @@ class Card:
     @property
     def badge(self) -> Badge:
         if self.problem:
-            return Badge(Kind.UNASSESSED, "Cannot be shown")
-        return self.last or Badge(Kind.RUNNING, "No window judged yet")
+            return Badge(Tone.BLANK, "Cannot be shown")
+        return self.last or Badge(Tone.RUNNING, "No window judged yet")
 
     @property
     def rank(self) -> tuple[int, int, str]:
@@ -84,7 +84,7 @@ class Card:
             return 0, 0, self.name
         if self.problem:
             return PROBLEM_RANK, 0, self.name
-        return QUIET_RANK, URGENCY.index(self.last.kind) if self.last else len(URGENCY), self.name
+        return QUIET_RANK, URGENCY.index(self.last.tone) if self.last else len(URGENCY), self.name
 
 
 def problem_card(name: str, dag_id: str, error: RtscvError, model: str = "") -> Card:
@@ -114,12 +114,12 @@ def monitor_card(
     )
 
 
-def legend() -> list[tuple[Kind, str]]:
-    """Return the kinds of a timeline's marks with their labels."""
-    kinds: dict[Kind, str] = {}
+def legend() -> list[tuple[Tone, str]]:
+    """Return the tones of a timeline's marks with their labels."""
+    tones: dict[Tone, str] = {}
     for verdict in Verdict:
-        kinds.setdefault(verdict.traits.kind, verdict.traits.label)
-    return sorted(kinds.items(), key=lambda item: URGENCY.index(item[0]))
+        tones.setdefault(verdict.traits.tone, verdict.traits.label)
+    return sorted(tones.items(), key=lambda item: URGENCY.index(item[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +175,17 @@ def decide(
             "It counts when Airflow has seen and recorded it."
         )
         return Decision(answer.status, sentence, plain(answer.reason, LONG), is_settling=True)
-    return _asked(page.question, questions, rights, zone)
+    return _asked(status, page.question, questions, rights, zone)
 
 
 def _asked(
-    question: str, questions: "Sequence[OpenQuestion]", rights: Rights, zone: str
+    pending: ReviewStatus,
+    question: str,
+    questions: "Sequence[OpenQuestion]",
+    rights: Rights,
+    zone: str,
 ) -> Decision:
     """Return what a user may do about a version that waits for an answer."""
-    pending = ReviewStatus.PENDING
     asked = next((one for one in questions if one.question == question), None)
     if asked is None:
         return Decision(pending, CHANGED if questions else NOT_ASKED, command=not questions)
@@ -208,7 +211,7 @@ class Tile:
     name: str
     value: str
     note: str = ""
-    kind: str = ""
+    tone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +252,7 @@ class WindowView:
 
     @property
     def is_unassessed(self) -> bool:
-        return self.badge.kind is Kind.UNASSESSED
+        return self.badge.tone is Tone.BLANK
 
 
 def window_view(
@@ -287,15 +290,15 @@ def window_view(
 
 def _tiles(facts: WindowFacts) -> Iterator[Tile]:
     limits = facts.unknown_rate_interval
-    kind = Kind.UNKNOWNS if facts.detected else Kind.QUIET
+    tone = Tone.ALARM if facts.detected else Tone.CALM
     likely = f"likely {interval(limits)}" if limits else ""
-    yield Tile(Label.UNKNOWN_RATE, estimate(facts.unknown_rate), likely, kind)
+    yield Tile(Label.UNKNOWN_RATE, estimate(facts.unknown_rate), likely, tone)
     yield Tile(Label.UNKNOWNS, f"{facts.unknowns:,}", f"of {counted(facts.sampled, 'row')} sampled")
     yield Tile(Label.P_VALUE, probability(facts.p_value))
     if facts.drift is not None:
         comparable = sum(not column.problem for column in facts.drift.columns)
         compared = f"of {counted(comparable, 'column')} compared"
-        moved = Kind.DRIFT if Verdict.of(facts.verdict).claims_drift else ""
+        moved = Tone.WARNING if Verdict.of(facts.verdict).claims_drift else ""
         yield Tile(Label.DRIFT, str(facts.drift.drifted), compared, moved)
     if facts.comparison is not None:
         accuracy = facts.comparison.challenger_accuracy
