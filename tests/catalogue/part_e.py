@@ -134,7 +134,7 @@ def signature_and_settings_disagree(bench):
     bench.put(traffic())
     bench.refused(
         "columns_differ",
-        r"disagree: missing 'width', 'visits'; extra 'depth'\. Leave model\.columns out",
+        r"disagree: missing 'width', 'visits'; extra 'depth'\. Remove model\.columns",
         model={"name": GAPS, "columns": ["height", "depth"]},
     )
 
