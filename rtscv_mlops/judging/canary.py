@@ -12,6 +12,7 @@ from rtscv_mlops.errors import Code, InputError
 from rtscv_mlops.estimator.classifier import RTSCVClassifier
 from rtscv_mlops.facts import CanaryFacts, Finding, FindingCode
 from rtscv_mlops.models.training import find_class
+from rtscv_mlops.text import estimate, probability
 from rtscv_mlops.window import Interval, LabelledRows, Window
 
 ROTATE = "rotate"
@@ -93,7 +94,8 @@ def missed_canary(canary: CanaryFacts) -> Finding:
     return Finding(
         FindingCode.CANARY_MISSED,
         f"The monitor is blind today: {canary.planted} rows of class {canary.label!r} were hidden "
-        f"from it and planted into this window, and it did not find them (p = {canary.p_value:.2g},"
-        f" {canary.recall:.0%} extracted). A new class of that size would be missed as well. Take "
-        "longer windows, or see what the window is full of.",
+        "from it and planted into this window, and it did not find them "
+        f"({probability(canary.p_value)}, {estimate(canary.recall)} extracted). A new class of "
+        "that size would be missed as well. Take longer windows, or see what the window is full "
+        "of.",
     )
