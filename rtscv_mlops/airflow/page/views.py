@@ -209,11 +209,8 @@ class Tile:
         tone = Tone.ALARM if facts.detected else Tone.CALM
         likely = f"likely {text.interval(limits)}" if limits else ""
         yield cls(Label.UNKNOWN_RATE, text.estimate(facts.unknown_rate), likely, tone)
-        yield cls(
-            Label.UNKNOWNS,
-            f"{facts.unknowns:,}",
-            f"of {text.counted(facts.sampled, 'row')} sampled",
-        )
+        sampled = f"of {text.counted(facts.sampled, 'row')} sampled"
+        yield cls(Label.UNKNOWNS, f"{facts.unknowns:,}", sampled)
         yield cls(Label.P_VALUE, text.probability(facts.p_value))
         if facts.drift is not None:
             comparable = sum(not column.problem for column in facts.drift.columns)
