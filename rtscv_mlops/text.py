@@ -9,7 +9,7 @@ where they are shown.
 import difflib
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf, isfinite, isnan
@@ -234,16 +234,13 @@ def markdown(text: str, width: int = 80) -> str:
     begin a line with it: signs that mean something only there, such as dashes, stay as they are.
     """
     line = ADDRESS.sub(ZERO_WIDTH_SPACE, plain(text, width) or NO_TEXT)
-    return "".join(_fitting((ESCAPES.get(sign, sign) for sign in line), width - 1))
-
-
-def _fitting(pieces: Iterator[str], width: int) -> Iterator[str]:
-    for piece in pieces:
-        width -= len(piece)
-        if width < 0:
-            yield "…"
-            return
-        yield piece
+    written = ""
+    for sign in line:
+        piece = ESCAPES.get(sign, sign)
+        if len(written) + len(piece) >= width:
+            return f"{written}…"
+        written += piece
+    return written
 
 
 def commonmark(value: object, width: int = 400) -> str:

@@ -287,7 +287,6 @@ def terminal(monkeypatch):
         return plain_console
 
     monkeypatch.setattr(output, "console", console)
-    monkeypatch.setattr(commands, "console", console)
     return out
 
 

@@ -5,7 +5,6 @@ Airflow parses this again and again, so vendors are imported inside the tasks.
 
 import logging
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,15 +28,8 @@ from airflow.sdk.exceptions import (
     DagRunTriggerException,
 )
 
-from rtscv_mlops.airflow.monitors import (
-    PREFIX,
-    Task,
-    challenger_asset,
-    champion_asset,
-    dag_id_of,
-    interval_of,
-    monitors_folder,
-)
+from rtscv_mlops.airflow import monitors
+from rtscv_mlops.airflow.monitors import Task
 from rtscv_mlops.airflow.review_operator import ReviewOperator
 from rtscv_mlops.config.loading import load_monitor, monitor_files, read_monitors
 from rtscv_mlops.config.monitor import Monitor
@@ -66,7 +58,7 @@ class BrokenMonitor(DAG):
 
     def __init__(self, path: Path, error: ConfigError) -> None:
         name = re.sub(r"[^A-Za-z0-9._-]", "-", path.stem)[:100]
-        super().__init__(f"{PREFIX}{name}", schedule=None)
+        super().__init__(f"{monitors.PREFIX}{name}", schedule=None)
         self.__dict__["file"] = str(path)
         Unusable(task_id="monitor", dag=self, error=error)
 
@@ -107,10 +99,7 @@ def build_dags(folder: Path | None = None) -> dict[str, DAG]:
     dict of str to DAG
         The DAGs by their id. A file with mistakes is shown as an import error in Airflow.
     """
-    return {dag.dag_id: dag for dag in _dags(folder or monitors_folder())}
-
-
-def _dags(folder: Path) -> Iterator[DAG]:
+    folder = folder or monitors.monitors_folder()
     wanted = get_parsing_context().dag_id
     if wanted:
         # A worker needs one DAG; the monitor's file usually has the same name.
@@ -120,11 +109,10 @@ def _dags(folder: Path) -> Iterator[DAG]:
                     monitor = load_monitor(path)
                 except ConfigError:
                     continue
-                if dag_id_of(monitor) == wanted:
-                    yield _dag_of(path, monitor)
-                    return
-    for path, read in read_monitors(folder).items() if folder.is_dir() else ():
-        yield _dag_of(path, read)
+                if monitors.dag_id_of(monitor) == wanted:
+                    return {wanted: _dag_of(path, monitor)}
+    every = read_monitors(folder).items() if folder.is_dir() else ()
+    return {dag.dag_id: dag for dag in (_dag_of(path, read) for path, read in every)}
 
 
 def _dag_of(path: Path, read: Monitor | ConfigError) -> DAG:
@@ -141,7 +129,7 @@ def build_dag(monitor: Monitor, path: Path) -> DAG:
     """Return the DAG of one monitor; `path` is the monitor's file."""
     settings, tasks = monitor.airflow, MonitorTasks(monitor)
     with DAG(
-        dag_id_of(monitor),
+        monitors.dag_id_of(monitor),
         description=f"Does the traffic of {monitor.model.name} hold unknown classes?",
         schedule=CronDataIntervalTimetable(settings.schedule, timezone=_timezone(settings)),
         start_date=settings.start or LONG_AGO,
@@ -173,13 +161,13 @@ def build_dag(monitor: Monitor, path: Path) -> DAG:
             reported = task(tasks.write_report)()
             # A report that failed must not stop this; a window that was not judged must.
             registered = task(
-                outlets=[challenger_asset(monitor.model.name)],
+                outlets=[monitors.challenger_asset(monitor.model.name)],
                 trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,
             )(tasks.register_challenger)()
             alerted = task(trigger_rule=TriggerRule.ALL_DONE)(tasks.raise_alert)()
         with TaskGroup("review", prefix_group_id=False):
             reviewed = ReviewOperator(task_id=Task.REVIEW.value, monitor=monitor, monitor_file=path)
-            promoted = task(outlets=[champion_asset(monitor.model.name)])(
+            promoted = task(outlets=[monitors.champion_asset(monitor.model.name)])(
                 tasks.promote_challenger
             )()
             # Runs after every review, however it ended.
@@ -230,7 +218,7 @@ class MonitorTasks:
             version: str = _pipeline_tasks().register_challenger(self.monitor, run_id)
         except NotAssessed as error:
             raise AirflowSkipException(str(error)) from error
-        asset = challenger_asset(self.monitor.model.name)
+        asset = monitors.challenger_asset(self.monitor.model.name)
         outlet_events[asset].extra = self._extra(version, run_id)
         return version
 
@@ -258,7 +246,7 @@ class MonitorTasks:
                 raise AirflowFailException(str(error)) from error
             ti.xcom_push(key=STATUS, value=str(error.code))
             raise AirflowSkipException(str(error)) from error
-        asset = champion_asset(self.monitor.model.name)
+        asset = monitors.champion_asset(self.monitor.model.name)
         outlet_events[asset].extra = self._extra(version, promoted.run_id)
         return version
 
@@ -273,7 +261,7 @@ class MonitorTasks:
         # Once for each stale version: the run is named after it. Airflow's own operator for this
         # would import more than everything else that is parsed here.
         raise DagRunTriggerException(
-            trigger_dag_id=dag_id_of(self.monitor),
+            trigger_dag_id=monitors.dag_id_of(self.monitor),
             dag_run_id=f"again__{interval.id}__after_version_{version}",
             conf={"window": f"{interval.start.isoformat()}/{interval.end.isoformat()}"},
             logical_date=None,
@@ -288,7 +276,7 @@ class MonitorTasks:
 
     def _interval(self, context: Any) -> Interval:
         try:
-            return interval_of(
+            return monitors.interval_of(
                 self.monitor,
                 context["params"].get("window"),
                 context.get("data_interval_start"),

@@ -6,27 +6,12 @@ from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any
 
+from rtscv_mlops import text
 from rtscv_mlops.config.monitor import AlertSettings
 from rtscv_mlops.errors import Code
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.outcomes import Verdict
-from rtscv_mlops.text import (
-    Label,
-    called,
-    counted,
-    estimate,
-    inert,
-    inert_line,
-    percent,
-    plain,
-    probability,
-    rate,
-    safe_link,
-    safe_path,
-    shell_word,
-    verdict_text,
-    window_name,
-)
+from rtscv_mlops.text import Label, inert_line
 
 # The schedule asked too early, or for an empty interval: there is nothing to repair. All other
 # reasons, above all a source without rows, leave the model unmonitored.
@@ -93,7 +78,7 @@ class _AlertCase:
         yield self.does_not_count(self.this)
         yield self.alerted_before()
         yield self.superseded()
-        counting, span = self.counting(), counted(self.rule.of, "window")
+        counting, span = self.counting(), text.counted(self.rule.of, "window")
         if counting < self.rule.windows:
             yield f"Only {counting} of the last {span} count; {self.rule.windows} must."
         # A source that breaks while a review waits is another matter, and must not stay unseen.
@@ -104,9 +89,9 @@ class _AlertCase:
     def does_not_count(self, window: PastWindow) -> str:
         verdict = Verdict.of(window.verdict)
         if verdict not in self.rule.on:
-            return f"The rule does not include the verdict {verdict_text(window.verdict)}."
+            return f"The rule does not include the verdict {text.verdict_text(window.verdict)}."
         if Verdict.reason(window.verdict) in HARMLESS:
-            return f"{verdict_text(window.verdict)} only concerns the schedule."
+            return f"{text.verdict_text(window.verdict)} only concerns the schedule."
         return self.too_weak(window) if verdict.is_assessed else ""
 
     def too_weak(self, window: PastWindow) -> str:
@@ -115,16 +100,16 @@ class _AlertCase:
         if window.p_value is None or not isfinite(window.p_value):
             return f"There is no p-value to compare with {limit}"
         if window.p_value > self.rule.max_p_value:
-            return f"{probability(window.p_value)} is above {limit}"
+            return f"{text.probability(window.p_value)} is above {limit}"
         if not Verdict.of(window.verdict).claims_unknowns:
             return ""
         share = 0.0 if window.unknown_rate is None else window.unknown_rate
         if share >= self.rule.min_rate:
             return ""
-        least = f"the minimum of {percent(self.rule.min_rate)} (alert.min_rate)."
+        least = f"the minimum of {text.percent(self.rule.min_rate)} (alert.min_rate)."
         if window.unknown_rate is None or not isfinite(share):
             return f"The unknown rate could not be estimated, so it does not reach {least}"
-        return f"An unknown rate of {estimate(share)} is below {least}"
+        return f"An unknown rate of {text.estimate(share)} is below {least}"
 
     def alerted_before(self) -> str:
         same = (past for past in self.history if past.bounds == self.this.bounds)
@@ -179,9 +164,11 @@ class _AlertCase:
 
     def why_due(self) -> str:
         counting, of = self.counting(), self.rule.of
-        windows = f"{counting} of the last {counted(of, 'window')}" if of > 1 else "This window"
+        windows = (
+            f"{counting} of the last {text.counted(of, 'window')}" if of > 1 else "This window"
+        )
         verb = "counts" if of == 1 or counting == 1 else "count"
-        return f"{windows} {verb}; the verdict is {verdict_text(self.this.verdict)}."
+        return f"{windows} {verb}; the verdict is {text.verdict_text(self.this.verdict)}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,14 +192,14 @@ class Alert:
 
     @property
     def rate(self) -> str:
-        return rate(self.facts.unknown_rate, self.facts.unknown_rate_interval)
+        return text.rate(self.facts.unknown_rate, self.facts.unknown_rate_interval)
 
     @property
     def subject(self) -> str:
         facts = self.facts
         unknowns = f": {self.rate}" if facts.detected else ""
-        verdict = f"{inert_line(verdict_text(facts.verdict))}{unknowns}"
-        return f"[rtscv] {inert_line(facts.model, 60)} {window_name(facts)}: {verdict}"
+        verdict = f"{inert_line(text.verdict_text(facts.verdict))}{unknowns}"
+        return f"[rtscv] {inert_line(facts.model, 60)} {text.window_name(facts)}: {verdict}"
 
     @property
     def text(self) -> str:
@@ -225,18 +212,18 @@ class Alert:
             "",
             f"{Label.MONITOR}: {inert_line(facts.monitor)}",
             f"{Label.MODEL}: {inert_line(facts.model)}{version}",
-            f"{Label.WINDOW}: {window_name(facts)}",
+            f"{Label.WINDOW}: {text.window_name(facts)}",
             f"{Label.ROWS}: {facts.rows:,}",
-            f"{Label.VERDICT}: {inert_line(verdict_text(facts.verdict))}",
+            f"{Label.VERDICT}: {inert_line(text.verdict_text(facts.verdict))}",
         ]
         if facts.assessed:
-            lines.append(f"{Label.P_VALUE}: {probability(facts.p_value)}")
+            lines.append(f"{Label.P_VALUE}: {text.probability(facts.p_value)}")
         if facts.detected:
             lines += [f"{Label.UNKNOWNS}: {facts.unknowns:,}", f"{Label.UNKNOWN_RATE}: {self.rate}"]
         for card in facts.clusters[:MAX_CLUSTERS]:
-            labels = ", ".join(called(card, inert_line, 2))
+            labels = ", ".join(text.called(card, inert_line, 2))
             by_champion = f", called {labels} by the champion" if labels else ""
-            lines.append(f"- group {card.number}: {counted(card.size, 'row')}{by_champion}")
+            lines.append(f"- group {card.number}: {text.counted(card.size, 'row')}{by_champion}")
         if facts.blocked:
             lines.append(f"The challenger is blocked: {inert_line(facts.blocked, 300)}")
         if self.version:
@@ -250,12 +237,12 @@ class Alert:
     @property
     def next_step(self) -> str:
         """The command to go on with; empty if there is nothing to do but to look."""
-        file = f"{shell_word(self.facts.monitor, 'monitor')}.yaml"
+        file = f"{text.shell_word(self.facts.monitor, 'monitor')}.yaml"
         if not self.facts.assessed:
             return f"rtscv-mlops check {file}"
         if not self.version:
             return ""
-        return f"rtscv-mlops review show {file} --version {shell_word(self.version, 'N')}"
+        return f"rtscv-mlops review show {file} --version {text.shell_word(self.version, 'N')}"
 
     def payload(self) -> dict[str, Any]:
         """Return the alert as JSON; `text` is what chat services show."""
@@ -294,8 +281,8 @@ def make_alert(
     """Return the alert for a window; links are web addresses or, as text, paths and commands."""
     targets = {}
     for name, target in links.items():
-        text = str(inert(plain(safe_path(target) or target, 300)))
-        targets[inert_line(name, 40)] = safe_link(target) or text
+        line = str(text.inert(text.plain(text.safe_path(target) or target, 300)))
+        targets[inert_line(name, 40)] = text.safe_link(target) or line
     return Alert(facts, decision.why, targets, version)
 
 

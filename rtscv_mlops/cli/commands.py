@@ -10,20 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rtscv_mlops.cli.output import (
-    PrintableFormatter,
-    console,
-    print_answered,
-    print_audit,
-    print_challengers,
-    print_checks,
-    print_error,
-    print_json,
-    print_outcome,
-    print_table,
-    progress,
-    styled,
-)
+from rtscv_mlops.cli import output
 from rtscv_mlops.errors import RtscvError, WindowError
 from rtscv_mlops.outcomes import ReviewStatus, Verdict
 from rtscv_mlops.process import prepare_process
@@ -69,7 +56,7 @@ def main() -> None:
     try:
         app()
     except RtscvError as error:
-        print_error(error.code, str(error))
+        output.print_error(error.code, str(error))
         raise SystemExit(1) from error
 
 
@@ -78,7 +65,7 @@ def _set_up(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log each stage.")] = False,
 ) -> None:
     logs = logging.StreamHandler()
-    logs.setFormatter(PrintableFormatter("%(levelname)s %(name)s: %(message)s"))
+    logs.setFormatter(output.PrintableFormatter("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[logs])
     logging.getLogger("rtscv_mlops").setLevel(logging.INFO if verbose else logging.ERROR)
     if not verbose:
@@ -93,7 +80,7 @@ def demo(
     """Monitor two weeks of handwritten digits: quiet days, drift, then unknown digits."""
     from rtscv_mlops.demo import run_demo
 
-    run_demo(folder, console())
+    run_demo(folder, output.console())
 
 
 @app.command()
@@ -112,7 +99,7 @@ def init(
     from rtscv_mlops.operations.setup import write_monitor
 
     path = write_monitor(model, file or Path(f"{model}.yaml"), tracking_uri)
-    console().print(
+    output.console().print(
         f"Wrote {path} and, for editors, {SCHEMA_FILE} next to it.\n"
         f"Edit {path.name}, then: rtscv-mlops check {path}",
         highlight=False,
@@ -127,9 +114,9 @@ def check(monitor: MonitorFile, as_json: AsJson = False) -> None:
 
     checks = list(check_monitor(_load(monitor)))
     if as_json:
-        print_json([{"what": c.what, "state": c.state, "found": c.found} for c in checks])
+        output.print_json([{"what": c.what, "state": c.state, "found": c.found} for c in checks])
     else:
-        print_checks(checks)
+        output.print_checks(checks)
     if any(one.state == "problem" for one in checks):
         raise typer.Exit(1)
 
@@ -148,14 +135,14 @@ def run(
 
     settings = _load(monitor)
     interval = _interval(window, start, end)
-    with progress(f"{settings.name} {interval}") as report_stage:
+    with output.progress(f"{settings.name} {interval}") as report_stage:
         outcome = run_window(settings, interval, report_stage)
     facts, report = outcome.facts, find_report(settings, outcome.run_id)
     if as_json:
         extra = {"run_id": outcome.run_id, "version": outcome.version, "alert": outcome.alert}
-        print_json({**facts.model_dump(mode="json"), **extra, "report": report})
+        output.print_json({**facts.model_dump(mode="json"), **extra, "report": report})
     else:
-        print_outcome(outcome, monitor, report)
+        output.print_outcome(outcome, monitor, report)
     raise typer.Exit(Verdict.of(facts.verdict).traits.exit_code)
 
 
@@ -178,9 +165,8 @@ def bench(
 ) -> None:
     """Hide a class that the model knows, and see which detector would have found it."""
     from rtscv_mlops.bench.compare import run_bench
-    from rtscv_mlops.cli.output import print_bench, progress_bar
 
-    with progress_bar("loading") as progress:
+    with output.progress_bar("loading") as progress:
         result = run_bench(
             _load(monitor) if monitor else None,
             hide_class or (),
@@ -191,9 +177,9 @@ def bench(
             progress=progress,
         )
     if as_json:
-        print_json(result.as_json())
+        output.print_json(result.as_json())
     else:
-        print_bench(result)
+        output.print_bench(result)
 
 
 @app.command()
@@ -211,13 +197,13 @@ def score(
     result = score_window(settings, _interval(window, start, end))
     if as_json:
         about = {"run_id": result.run_id, "labelled": result.labelled, "note": result.note}
-        print_json({**about, **result.figures})
+        output.print_json({**about, **result.figures})
         return
     rows = [[name.replace("_", " "), f"{value:.3f}"] for name, value in result.figures.items()]
     title = f"{result.labelled} of {result.sampled} rows have a label"
-    print_table(title, ["figure", "value"], rows)
+    output.print_table(title, ["figure", "value"], rows)
     if result.note:
-        console().print(styled(result.note))
+        output.console().print(output.styled(result.note))
 
 
 @app.command()
@@ -257,7 +243,7 @@ def register(
         replace=replace,
         allow_pickle=allow_pickle,
     )
-    console().print(f"Version {version} of {model} is the champion.", highlight=False)
+    output.console().print(f"Version {version} of {model} is the champion.", highlight=False)
 
 
 @review.command("list")
@@ -268,9 +254,9 @@ def list_reviews(monitor: MonitorFile, as_json: AsJson = False) -> None:
     challengers = list_challengers(_load(monitor))
     if as_json:
         names = ("version", "review", "answered", "window", "champion_version", "run_id")
-        print_json([{name: getattr(one, name) for name in names} for one in challengers])
+        output.print_json([{name: getattr(one, name) for name in names} for one in challengers])
     else:
-        print_challengers(challengers, monitor)
+        output.print_challengers(challengers, monitor)
 
 
 @review.command("show")
@@ -282,10 +268,10 @@ def show_review(monitor: MonitorFile, version: Version = None, as_json: AsJson =
 
     challenger = show_challenger(_load(monitor), version, file=str(monitor))
     if as_json:
-        print_json(challenger.facts.model_dump(mode="json"))
+        output.print_json(challenger.facts.model_dump(mode="json"))
     else:
-        console().print(Markdown(challenger.description))
-        print_answered(challenger.version, monitor)
+        output.console().print(Markdown(challenger.description))
+        output.print_answered(challenger.version, monitor)
 
 
 @review.command()
@@ -313,7 +299,7 @@ def collect(monitor: MonitorFile) -> None:
     done = carry_out_answer(_load(monitor), warnings.append)
     if done is None:
         for sentence in warnings or ["There is no answer in MLflow."]:
-            console().print(styled(sentence))
+            output.console().print(output.styled(sentence))
         return
     version, answer = done
     status = ReviewStatus(answer.status)
@@ -321,7 +307,7 @@ def collect(monitor: MonitorFile) -> None:
         what = f"{status.traits.effect} Answered by {answer.who}."
     else:
         what = f"was closed as {answer.status}: {answer.reason} The champion stays."
-    console().print(styled(f"Version {version} {what}"))
+    output.console().print(output.styled(f"Version {version} {what}"))
 
 
 @review.command()
@@ -333,7 +319,9 @@ def baseline(
 
     interval = _interval(window, start, end)
     run_id = approve_as_baseline(_load(monitor), interval)
-    console().print(f"Window {interval} (run {run_id}) is part of the baseline.", highlight=False)
+    output.console().print(
+        f"Window {interval} (run {run_id}) is part of the baseline.", highlight=False
+    )
 
 
 @app.command()
@@ -348,7 +336,7 @@ def rollback(
 
     move = undo_roll_back if undo else roll_back
     version = move(_load(monitor), reviewer or getuser(), reason)
-    console().print(f"Version {version} is the champion again.", highlight=False)
+    output.console().print(f"Version {version} is the champion again.", highlight=False)
 
 
 @audit.command()
@@ -360,9 +348,9 @@ def verify(monitor: MonitorFile, as_json: AsJson = False) -> None:
     if as_json:
         names = ("number", "at", "kind", "version", "who", "reason")
         records = [{name: getattr(one, name) for name in names} for one in history.records]
-        print_json({"records": records, "problems": list(history.problems)})
+        output.print_json({"records": records, "problems": list(history.problems)})
     else:
-        print_audit(history)
+        output.print_audit(history)
     if history.problems:
         raise typer.Exit(1)
 
@@ -384,10 +372,10 @@ def purge(
         raise typer.BadParameter(str(error)) from error
     done = purge_windows(_load(monitor), end, baselines=baselines)
     if as_json:
-        print_json([{"window": one.window, "removed": list(one.removed)} for one in done])
+        output.print_json([{"window": one.window, "removed": list(one.removed)} for one in done])
         return
     rows = [[one.window, ", ".join(one.removed) or "nothing was left"] for one in done]
-    print_table("Purged", ["window", "removed"], rows)
+    output.print_table("Purged", ["window", "removed"], rows)
 
 
 def _load(path: Path) -> "Monitor":
@@ -422,6 +410,6 @@ def _decide(monitor: Path, version: str, approved: bool, reviewer: str | None, r
     )
     if approved:
         promote_challenger(settings, decided.version)
-    console().print(
+    output.console().print(
         f"Version {decided.version} {ReviewStatus(decided.review).traits.effect}", highlight=False
     )

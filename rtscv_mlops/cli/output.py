@@ -224,19 +224,15 @@ def _bench_table(result: "BenchResult") -> "Table":
         cells = [f"{one.title}{' *' if is_ours else ''}"]
         if one.judged:
             figures = (one.recall, one.precision, one.known_lost, one.auroc, one.macro_f)
-            cells += [_count(times, one.judged) for times in (one.found, one.quiet)]
+            for times in (one.found, one.quiet):
+                in_one = "yes" if times else "no"
+                cells.append(in_one if one.judged == 1 else f"{times} of {one.judged}")
             cells += ["-" if value is None else f"{value:.2f}" for value in figures]
             cells.append("-" if one.seconds is None else f"{one.seconds:.1f}")
         else:
             cells.append("cannot run")
         table.add_row(*map(styled, cells), style="bold green" if is_ours else "")
     return table
-
-
-def _count(times: int, cases: int) -> str:
-    if cases == 1:
-        return "yes" if times else "no"
-    return f"{times} of {cases}"
 
 
 @contextmanager

@@ -82,6 +82,35 @@ class _Values:
     def categories(cls, column: "pd.Series[Any]") -> Self:
         return cls("category", column.astype(str).astype(object))
 
+    def comparable_with(
+        self, served: "pd.Series[Any]"
+    ) -> tuple["pd.Series[Any]", "pd.Series[Any]"]:
+        """Return both sides as they are measured; one value everywhere and free text are refused.
+
+        Numbers are in units of the training data's spread, on which no measure depends: Evidently
+        replaces a spread below 0.001, so a column in a smaller unit would never drift.
+        """
+        known = self.values
+        if self.kind == "number":
+            only = known.min()
+            if only == known.max():
+                differs = (served != only).mean()
+                raise _NotComparable(
+                    f"one value in the training data, from which {differs:.1%} of the window differ"
+                    if differs
+                    else SAME
+                )
+            with np.errstate(all="ignore"):
+                centre, unit = known.mean(), known.std(ddof=0)
+                return (known - centre) / unit, (served - centre) / unit
+        distinct = len({*known.unique(), *served.unique()})
+        if distinct == 1:
+            raise _NotComparable(SAME)
+        rows = max(len(known), len(served))
+        if distinct > max(MAX_CATEGORIES, rows / 2):
+            raise _NotComparable(f"{distinct:,} different texts in {rows:,} rows: free text")
+        return known, served
+
 
 @dataclass(frozen=True, slots=True)
 class _Side:
@@ -161,11 +190,7 @@ class _Measure:
             raise _NotComparable(
                 f"a {self.kind} in the training data, but a {served.kind} in the window"
             )
-        if self.kind == "number":
-            ours, theirs = _standardized(known.values, served.values)
-        else:
-            ours, theirs = known.values, served.values
-            _check_categories(ours, theirs)
+        ours, theirs = known.comparable_with(served.values)
         measure = self.beyond_chance(ours, len(theirs))
         score, drifted = measure.apply(ours, theirs)
         return ColumnDrift(
@@ -176,36 +201,6 @@ class _Measure:
             threshold=measure.threshold,
             drifted=drifted,
         )
-
-
-def _standardized(
-    known: "pd.Series[Any]", served: "pd.Series[Any]"
-) -> tuple["pd.Series[Any]", "pd.Series[Any]"]:
-    """Return both sides in units of the training data's spread, on which no measure depends.
-
-    Evidently replaces a spread below 0.001, so a column in a smaller unit would never drift.
-    """
-    only = known.min()
-    if only == known.max():
-        differs = (served != only).mean()
-        raise _NotComparable(
-            f"one value in the training data, from which {differs:.1%} of the window differ"
-            if differs
-            else SAME
-        )
-    with np.errstate(all="ignore"):
-        centre, unit = known.mean(), known.std(ddof=0)
-        return (known - centre) / unit, (served - centre) / unit
-
-
-def _check_categories(known: "pd.Series[Any]", served: "pd.Series[Any]") -> None:
-    """Refuse a column with a single value, and free text."""
-    distinct = len({*known.unique(), *served.unique()})
-    if distinct == 1:
-        raise _NotComparable(SAME)
-    rows = max(len(known), len(served))
-    if distinct > max(MAX_CATEGORIES, rows / 2):
-        raise _NotComparable(f"{distinct:,} different texts in {rows:,} rows: free text")
 
 
 def compare_columns(

@@ -17,54 +17,20 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 from evidently import DataDefinition, Dataset, Report
-from evidently.core.metric_types import (
-    SingleValue,
-    SingleValueCalculation,
-    SingleValueMetric,
-)
+from evidently.core import metric_types
 from evidently.core.report import Context
 from evidently.legacy.model.widget import BaseWidgetInfo
-from evidently.legacy.renderers.html_widgets import (
-    ColumnDefinition,
-    ColumnType,
-    CounterData,
-    RichTableDataRow,
-    WidgetSize,
-    counter,
-    group_widget,
-    plotly_figure,
-    rich_table_data,
-    table_data,
-    text_widget,
-)
+from evidently.legacy.renderers import html_widgets as ui
 from evidently.legacy.utils import NumpyEncoder
 
+from rtscv_mlops import text
 from rtscv_mlops.config.monitor import DriftSettings
 from rtscv_mlops.facts import ClusterCard, ColumnDrift, DriftFacts, Evidence, WindowFacts
 from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.report import figures
 from rtscv_mlops.report.drift import ENOUGH_ROWS
 from rtscv_mlops.report.figures import Bars, draw_bars, unique
-from rtscv_mlops.text import (
-    DASH,
-    Label,
-    called,
-    caption,
-    class_rows,
-    columns_moved,
-    commonmark,
-    counted,
-    effect,
-    estimate,
-    exemplar_columns,
-    inert,
-    interval,
-    number,
-    percent,
-    probability,
-    quantity,
-    window_name,
-)
+from rtscv_mlops.text import Label, caption, commonmark
 
 Widgets = list[BaseWidgetInfo]
 
@@ -94,7 +60,7 @@ class Sections:
         about = {
             Label.VERDICT: facts.verdict,
             Label.MODEL: f"{facts.model}, version {facts.champion_version}",
-            Label.WINDOW: window_name(facts),
+            Label.WINDOW: text.window_name(facts),
             Label.MONITOR: facts.monitor,
         }
         lines = [
@@ -108,32 +74,33 @@ class Sections:
         ]
         if web:
             lines.append(" · ".join(web))
-        return [text_widget(text="\n\n".join(lines))]
+        return [ui.text_widget(text="\n\n".join(lines))]
 
     def blocked(self) -> Widgets:
         """Return why the challenger may not be approved."""
         if not self.facts.blocked:
             return []
-        return [text_widget(text=f"## Challenger blocked: {commonmark(self.facts.blocked, 1000)}")]
+        why = commonmark(self.facts.blocked, 1000)
+        return [ui.text_widget(text=f"## Challenger blocked: {why}")]
 
     def key_numbers(self) -> Widgets:
         """Return the numbers that a reviewer looks at first."""
         facts, numbers = self.facts, {}
         if facts.assessed:
             limits = facts.unknown_rate_interval
-            rate_label = Label.UNKNOWN_RATE + (f" ({interval(limits)})" if limits else "")
+            rate_label = Label.UNKNOWN_RATE + (f" ({text.interval(limits)})" if limits else "")
             numbers = {
-                rate_label: estimate(facts.unknown_rate, DASH),
+                rate_label: text.estimate(facts.unknown_rate, text.DASH),
                 Label.UNKNOWNS: f"{facts.unknowns:,}",
-                Label.P_VALUE: probability(facts.p_value),
+                Label.P_VALUE: text.probability(facts.p_value),
             }
         if facts.drift and facts.drift.share is not None:
-            numbers[Label.DRIFT] = columns_moved(facts.drift)
+            numbers[Label.DRIFT] = text.columns_moved(facts.drift)
         numbers[Label.ROWS] = f"{facts.rows:,}"
         if facts.sampled:
             numbers[Label.SAMPLED] = f"{facts.sampled:,}"
-        counters = [CounterData(str(label), value) for label, value in numbers.items()]
-        return [counter(counters=counters)]
+        counters = [ui.CounterData(str(label), value) for label, value in numbers.items()]
+        return [ui.counter(counters=counters)]
 
     def findings(self) -> Widgets:
         """Return what the window was compared with, and all findings."""
@@ -146,7 +113,7 @@ class Sections:
         if not sentences:
             return []
         bullets = "\n".join(f"- {commonmark(sentence, 1000)}" for sentence in sentences)
-        return [text_widget(title=str(Label.FINDINGS), text=bullets)]
+        return [ui.text_widget(title=str(Label.FINDINGS), text=bullets)]
 
     def pictures(self) -> Widgets:
         """Return the scores against the threshold, and the rows on a plane."""
@@ -164,10 +131,49 @@ class Sections:
         cards = self.facts.clusters
         if not cards:
             return []
-        title = f"{Label.GROUPS}: {counted(len(cards), 'group')}"
+        title = f"{Label.GROUPS}: {text.counted(len(cards), 'group')}"
         if len(cards) > MAX_CARDS:
             title += f" (the first {MAX_CARDS} are shown)"
-        return [text_widget(title=title, text=CARDS_EXPLAINED), *map(_card, cards[:MAX_CARDS])]
+        explained = ui.text_widget(title=title, text=CARDS_EXPLAINED)
+        return [explained, *map(self._card, cards[:MAX_CARDS])]
+
+    @staticmethod
+    def _card(card: ClusterCard) -> BaseWidgetInfo:
+        """Return a candidate class: its size, what the champion calls it, and typical rows."""
+        lines = [
+            f"**{text.counted(card.size, 'row')}**, {text.percent(card.share)} of the unknown rows."
+        ]
+        labels = text.called(card, commonmark, 4)
+        if labels:
+            others = f", then {', '.join(labels[1:])}" if labels[1:] else ""
+            lines.append(f"The champion called them **{labels[0]}**{others}.")
+        if card.confidence is not None:
+            lines.append(f"Its median confidence was {text.percent(card.confidence)}.")
+        if card.quality is not None:
+            lines.append(f"How well the group holds together: {card.quality:.2f} (1 is best).")
+        widgets = [ui.text_widget(text="\n\n".join(lines), size=ui.WidgetSize.HALF)]
+        if card.features:
+            columns = ("Feature", Label.HERE, Label.NEAREST, Label.DIFFERENCE)
+            rows = [
+                [
+                    caption(one.name, 40),
+                    caption(one.here, 24),
+                    caption(one.known, 24),
+                    text.effect(one),
+                ]
+                for one in card.features[:MAX_CELLS]
+            ]
+            widgets.append(_half_table(Label.FEATURE, columns, rows))
+        if card.exemplars:
+            names = text.exemplar_columns(card)
+            shown = names[:MAX_CELLS]
+            title = "Typical rows"
+            if len(shown) < len(names):
+                title += f" ({len(shown)} of {len(names)} columns)"
+            rows = [[text.quantity(row.get(name)) for name in shown] for row in card.exemplars]
+            header = unique([caption(name, 24) for name in shown])
+            widgets.append(ui.table_data(title=title, column_names=header, data=rows))
+        return ui.group_widget(title=f"Group {card.number}", widgets=widgets)
 
     def drift(self) -> Widgets:
         """Return which columns moved, and how far."""
@@ -178,8 +184,8 @@ class Sections:
         problems = [column for column in facts.columns if column.problem]
         title = "Columns: none could be compared"
         if compared:
-            title = f"{Label.DRIFT}: {columns_moved(facts)} ({percent(facts.share)})"
-        widgets = [text_widget(title=title, text=_drift_text(facts))]
+            title = f"{Label.DRIFT}: {text.columns_moved(facts)} ({text.percent(facts.share)})"
+        widgets = [ui.text_widget(title=title, text=self._describe_drift(facts))]
         if compared:
             shown = compared[: self.max_columns]
             bars = draw_bars(shown, self.evidence) if self.evidence else {}
@@ -188,30 +194,87 @@ class Sections:
                 drawn["Before and now"] = figures.draw_distributions(bars)
             all_shown = len(shown) == len(compared)
             title = "All compared columns" if all_shown else f"First {len(shown)} columns"
-            widgets += [*_pictures(drawn), _drift_table(title, shown, bars)]
+            widgets += [*_pictures(drawn), self._drift_table(title, shown, bars)]
         if problems:
             rows = [
                 [caption(column.name), caption(column.problem, 200)]
                 for column in problems[: self.max_columns]
             ]
             title = f"Columns that could not be compared: {len(problems)}"
-            widgets.append(
-                table_data(title=title, column_names=[str(Label.COLUMN), "Why"], data=rows)
-            )
+            header = [str(Label.COLUMN), "Why"]
+            widgets.append(ui.table_data(title=title, column_names=header, data=rows))
         return widgets
+
+    @staticmethod
+    def _describe_drift(facts: DriftFacts) -> str:
+        sentences = [
+            f"{facts.window_rows:,} rows of the window against {facts.reference_rows:,} of the "
+            "training data.",
+            "A column can move because known classes changed or because new ones came.",
+        ]
+        methods = dict.fromkeys((one.method, one.kind) for one in facts.columns if one.method)
+        if methods:
+            names = " and ".join(f"{method} for {PLURALS[kind]}" for method, kind in methods)
+            sentences.append(f"Measured by {commonmark(names)}.")
+        if facts.tested_rows:
+            tested = f"{facts.tested_rows:,} rows of the window"
+            sentences.append(f"Tests saw {tested}, distances all of them.")
+        if min(facts.window_rows, facts.reference_rows) < ENOUGH_ROWS:
+            few = "So few rows can differ by chance; where they do, the threshold is raised."
+            sentences.append(few)
+        return " ".join(sentences)
+
+    @staticmethod
+    def _drift_table(
+        title: str, columns: list[ColumnDrift], bars: Mapping[str, Bars]
+    ) -> BaseWidgetInfo:
+        """Return a table with small histograms of each column, where there are bars."""
+        histograms = [
+            ui.ColumnDefinition(
+                *(title, side, ui.ColumnType.HISTOGRAM),
+                options={"xField": "x", "yField": "y", "color": color},
+            )
+            for title, side, color in (
+                ("Training data", "known", figures.KNOWN),
+                ("Window", "served", figures.WINDOW),
+            )
+            if bars
+        ]
+        definitions = [
+            ui.ColumnDefinition(str(Label.COLUMN), "name"),
+            *histograms,
+            ui.ColumnDefinition("Moved", "moved"),
+            ui.ColumnDefinition(str(Label.SCORE), "score"),
+            ui.ColumnDefinition(str(Label.THRESHOLD), "threshold"),
+        ]
+        rows = []
+        for column in columns:
+            drawn = bars.get(column.name, Bars([], [], []))
+            positions = [text.quantity(position) for position in drawn.positions]
+            fields = {
+                "name": caption(column.name),
+                "known": {"x": positions, "y": drawn.known},
+                "served": {"x": positions, "y": drawn.served},
+                "moved": "yes" if column.drifted else "no",
+                "score": text.number(column.score, text.DASH),
+                "threshold": text.number(column.threshold, text.DASH),
+            }
+            rows.append(ui.RichTableDataRow(fields=fields))
+        return ui.rich_table_data(title=title, columns=definitions, data=rows)
 
     def comparison(self) -> Widgets:
         """Return what the known classes win or lose with the challenger."""
         comparison = self.facts.comparison
         if comparison is None:
             return []
-        text = (
+        accuracy = (
             f"{comparison.rows:,} known rows, {commonmark(comparison.how)}. Accuracy "
-            f"**{percent(comparison.champion_accuracy)}** with the champion, "
-            f"**{percent(comparison.challenger_accuracy)}** with the challenger; macro F "
-            f"{number(comparison.champion_macro_f)} and {number(comparison.challenger_macro_f)}."
+            f"**{text.percent(comparison.champion_accuracy)}** with the champion, "
+            f"**{text.percent(comparison.challenger_accuracy)}** with the challenger; macro F "
+            f"{text.number(comparison.champion_macro_f)} and "
+            f"{text.number(comparison.challenger_macro_f)}."
         )
-        widgets = [text_widget(title=f"{Label.COMPARISON}, on known classes", text=text)]
+        widgets = [ui.text_widget(title=f"{Label.COMPARISON}, on known classes", text=accuracy)]
         if comparison.classes:
             recalls = figures.draw_recalls(comparison)
             columns = (
@@ -223,7 +286,7 @@ class Sections:
                     *(caption(row.known.label, 24), row.rows, row.champion, row.challenger),
                     *(row.change, row.unknown),
                 ]
-                for row in class_rows(comparison)[:MAX_CLASSES]
+                for row in text.class_rows(comparison)[:MAX_CLASSES]
             ]
             widgets += [
                 *_pictures({"Recall by class, largest loss first": recalls}),
@@ -237,121 +300,31 @@ class Sections:
         for name, value in _flat(self.facts.shown_settings()):
             if isinstance(value, list | tuple):
                 value = ", ".join(map(str, value))
-            text = caption(value, 80) if isinstance(value, str) else quantity(value)
-            rows.append([caption(name, 40), text])
+            cell = caption(value, 80) if isinstance(value, str) else text.quantity(value)
+            rows.append([caption(name, 40), cell])
         if self.facts.reference_rows:
             rows.append(["rows of training data", f"{self.facts.reference_rows:,}"])
         rows.append(["key", caption(self.facts.key, 20)])
         return [
-            table_data(
+            ui.table_data(
                 title="How this was obtained",
                 column_names=["Setting", "Value"],
                 data=rows,
-                size=WidgetSize.FULL,
+                size=ui.WidgetSize.FULL,
             )
         ]
 
 
 def _pictures(drawn: Mapping[str, Any]) -> Widgets:
     return [
-        plotly_figure(title=title, figure=figure, size=WidgetSize.HALF)
+        ui.plotly_figure(title=title, figure=figure, size=ui.WidgetSize.HALF)
         for title, figure in drawn.items()
     ]
 
 
 def _half_table(title: str, columns: Iterable[str], rows: list[list[str]]) -> BaseWidgetInfo:
     names = [str(name) for name in columns]
-    return table_data(title=title, column_names=names, data=rows, size=WidgetSize.HALF)
-
-
-def _card(card: ClusterCard) -> BaseWidgetInfo:
-    """Return a candidate class: its size, what the champion calls it, and typical rows."""
-    lines = [f"**{counted(card.size, 'row')}**, {percent(card.share)} of the unknown rows."]
-    labels = called(card, commonmark, 4)
-    if labels:
-        others = f", then {', '.join(labels[1:])}" if labels[1:] else ""
-        lines.append(f"The champion called them **{labels[0]}**{others}.")
-    if card.confidence is not None:
-        lines.append(f"Its median confidence was {percent(card.confidence)}.")
-    if card.quality is not None:
-        lines.append(f"How well the group holds together: {card.quality:.2f} (1 is best).")
-    widgets = [text_widget(text="\n\n".join(lines), size=WidgetSize.HALF)]
-    if card.features:
-        columns = ("Feature", Label.HERE, Label.NEAREST, Label.DIFFERENCE)
-        rows = [
-            [caption(one.name, 40), caption(one.here, 24), caption(one.known, 24), effect(one)]
-            for one in card.features[:MAX_CELLS]
-        ]
-        widgets.append(_half_table(Label.FEATURE, columns, rows))
-    if card.exemplars:
-        names = exemplar_columns(card)
-        shown = names[:MAX_CELLS]
-        all_shown = len(shown) == len(names)
-        widgets.append(
-            table_data(
-                title="Typical rows"
-                + ("" if all_shown else f" ({len(shown)} of {len(names)} columns)"),
-                column_names=unique([caption(name, 24) for name in shown]),
-                data=[[quantity(row.get(name)) for name in shown] for row in card.exemplars],
-            )
-        )
-    return group_widget(title=f"Group {card.number}", widgets=widgets)
-
-
-def _drift_text(facts: DriftFacts) -> str:
-    text = (
-        f"{facts.window_rows:,} rows of the window against {facts.reference_rows:,} of the "
-        "training data. A column can move because known classes changed or because new ones came."
-    )
-    methods = dict.fromkeys((one.method, one.kind) for one in facts.columns if one.method)
-    if methods:
-        names = " and ".join(f"{method} for {PLURALS[kind]}" for method, kind in methods)
-        text += f" Measured by {commonmark(names)}."
-    if facts.tested_rows:
-        text += f" Tests saw {facts.tested_rows:,} rows of the window, distances all of them."
-    if min(facts.window_rows, facts.reference_rows) < ENOUGH_ROWS:
-        text += " So few rows can differ by chance; where they do, the threshold is raised."
-    return text
-
-
-def _drift_table(
-    title: str, columns: list[ColumnDrift], bars: Mapping[str, Bars]
-) -> BaseWidgetInfo:
-    """Return a table with small histograms of each column, where there are bars."""
-    histograms = [
-        ColumnDefinition(
-            title,
-            side,
-            ColumnType.HISTOGRAM,
-            options={"xField": "x", "yField": "y", "color": color},
-        )
-        for title, side, color in (
-            ("Training data", "known", figures.KNOWN),
-            ("Window", "served", figures.WINDOW),
-        )
-        if bars
-    ]
-    definitions = [
-        ColumnDefinition(str(Label.COLUMN), "name"),
-        *histograms,
-        ColumnDefinition("Moved", "moved"),
-        ColumnDefinition(str(Label.SCORE), "score"),
-        ColumnDefinition(str(Label.THRESHOLD), "threshold"),
-    ]
-    rows = []
-    for column in columns:
-        drawn = bars.get(column.name, Bars([], [], []))
-        positions = [quantity(position) for position in drawn.positions]
-        fields = {
-            "name": caption(column.name),
-            "known": {"x": positions, "y": drawn.known},
-            "served": {"x": positions, "y": drawn.served},
-            "moved": "yes" if column.drifted else "no",
-            "score": number(column.score, DASH),
-            "threshold": number(column.threshold, DASH),
-        }
-        rows.append(RichTableDataRow(fields=fields))
-    return rich_table_data(title=title, columns=definitions, data=rows)
+    return ui.table_data(title=title, column_names=names, data=rows, size=ui.WidgetSize.HALF)
 
 
 def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -375,7 +348,7 @@ RANDOM_ID = re.compile(r'"id": "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"')
 RANDOM_NAME = re.compile(r'id="root_(metric_[0-9a-f]{32})"')
 
 
-class Section(SingleValueMetric):  # type: ignore[misc]
+class Section(metric_types.SingleValueMetric):  # type: ignore[misc]
     """One section of the report, with the number that it is about."""
 
     name: str
@@ -384,12 +357,12 @@ class Section(SingleValueMetric):  # type: ignore[misc]
     """Its widgets as JSON."""
 
 
-class SectionCalculation(SingleValueCalculation[Section]):  # type: ignore[misc]
+class SectionCalculation(metric_types.SingleValueCalculation[Section]):  # type: ignore[misc]
     """Hands the section's widgets to Evidently; the numbers were computed before."""
 
     def calculate(
         self, context: Context, current_data: Dataset, reference_data: Dataset | None
-    ) -> SingleValue:
+    ) -> metric_types.SingleValue:
         result = self.result(self.metric.number)
         widgets = json.loads(self.metric.content)
         result.widget = [BaseWidgetInfo.parse_obj(widget) for widget in widgets]
@@ -443,28 +416,9 @@ def render_report(
     # Evidently draws random names; with fixed ones the digest of a page means something.
     drawn = RANDOM_NAME.search(page)
     page = page.replace(drawn[1], "report") if drawn else page
-    return _with_head(_with_fixed_ids(page, "page").strip(), facts)
-
-
-def _section(name: str, number: float | None, widgets: list[BaseWidgetInfo]) -> Section:
-    # Everything that came from data passes here, and nowhere else, on its way to Evidently.
-    plain_data = json.loads(json.dumps([widget.dict() for widget in widgets], cls=NumpyEncoder))
-    return Section(
-        name=name,
-        number=math.nan if number is None else float(number),
-        content=_with_fixed_ids(json.dumps(inert(plain_data)), name),
-    )
-
-
-def _with_fixed_ids(text: str, name: str) -> str:
-    numbers = itertools.count()
-    return RANDOM_ID.sub(lambda _: f'"id": "{name} {next(numbers)}"', text)
-
-
-def _with_head(page: str, facts: WindowFacts) -> str:
-    edge, paper, ink = Verdict.of(facts.verdict).traits.colours
     style = (files("rtscv_mlops.report") / "page.css").read_text()
-    for name, colour in (("EDGE", edge), ("PAPER", paper), ("INK", ink)):
+    colours = Verdict.of(facts.verdict).traits.colours
+    for name, colour in zip(("EDGE", "PAPER", "INK"), colours, strict=True):
         style = style.replace(f"VERDICT_{name}", colour)
     title = html.escape(
         f"{caption(facts.model)}, {caption(facts.verdict)}, {facts.window_start:%F}"
@@ -473,4 +427,19 @@ def _with_head(page: str, facts: WindowFacts) -> str:
         f'<head>\n<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         f"<title>{title}</title>\n<style>\n{style}</style>"
     )
-    return page.replace("<head>", head, 1)
+    return _with_fixed_ids(page, "page").strip().replace("<head>", head, 1)
+
+
+def _section(name: str, number: float | None, widgets: list[BaseWidgetInfo]) -> Section:
+    # Everything that came from data passes here, and nowhere else, on its way to Evidently.
+    plain_data = json.loads(json.dumps([widget.dict() for widget in widgets], cls=NumpyEncoder))
+    return Section(
+        name=name,
+        number=math.nan if number is None else float(number),
+        content=_with_fixed_ids(json.dumps(text.inert(plain_data)), name),
+    )
+
+
+def _with_fixed_ids(content: str, name: str) -> str:
+    numbers = itertools.count()
+    return RANDOM_ID.sub(lambda _: f'"id": "{name} {next(numbers)}"', content)

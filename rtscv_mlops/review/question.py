@@ -4,26 +4,10 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rtscv_mlops import text
 from rtscv_mlops.facts import ClusterCard, WindowFacts
 from rtscv_mlops.outcomes import REASON_TAG, REVIEW_TAG, REVIEWER_TAG, ReviewStatus
-from rtscv_mlops.text import (
-    NOT_KNOWN,
-    Label,
-    called,
-    class_rows,
-    counted,
-    markdown,
-    number,
-    percent,
-    plain,
-    probability,
-    rate,
-    safe_link,
-    safe_path,
-    shell_word,
-    verdict_text,
-    window_name,
-)
+from rtscv_mlops.text import Label, markdown
 
 # MLflow's database keeps 5,000 characters of a description.
 DESCRIPTION_LIMIT = 4_700
@@ -46,17 +30,18 @@ NOT_BY_HAND = (
 
 def one_line(facts: WindowFacts) -> str:
     """Return the window in one line, for logs and tables."""
-    parts = [window_name(facts), verdict_text(facts.verdict)]
+    parts = [text.window_name(facts), text.verdict_text(facts.verdict)]
     if not facts.assessed:
-        return "  ".join([*parts, plain(facts.headline, 200)])
+        return "  ".join([*parts, text.plain(facts.headline, 200)])
     if facts.detected:
-        rows, groups = counted(facts.unknowns, "row"), counted(len(facts.clusters), "group")
-        parts += [rate(facts.unknown_rate, facts.unknown_rate_interval), f"{rows} in {groups}"]
+        groups = text.counted(len(facts.clusters), "group")
+        parts.append(text.rate(facts.unknown_rate, facts.unknown_rate_interval))
+        parts.append(f"{text.counted(facts.unknowns, 'row')} in {groups}")
     else:
-        parts.append(f"nothing new in {counted(facts.sampled, 'row')}")
+        parts.append(f"nothing new in {text.counted(facts.sampled, 'row')}")
     if facts.drift and facts.drift.drifted:
-        parts.append(f"{counted(facts.drift.drifted, 'column')} moved")
-    return "  ".join([*parts, probability(facts.p_value)])
+        parts.append(f"{text.counted(facts.drift.drifted, 'column')} moved")
+    return "  ".join([*parts, text.probability(facts.p_value)])
 
 
 def describe(
@@ -69,13 +54,13 @@ def describe(
     is read anywhere, so it has no such path and names the file after the monitor. The first line
     has no markup, since MLflow's list of versions shows it raw.
     """
-    text = _ReviewText(facts, links)
-    first = [text.headline(), text.warning(), text.question()]
-    last = [text.links_line(), text.commands(version, file)]
-    sections = text.sections()
+    review = _ReviewText(facts, links)
+    first = [review.headline(), review.warning(), review.question()]
+    last = [review.links_line(), review.commands(version, file)]
+    sections = review.sections()
     room = DESCRIPTION_LIMIT - len(_joined([*first, *last, CUT, *sections]))
     if len(_joined(sections.values())) > room:
-        sections[Label.GROUPS] = _titled(Label.GROUPS, text.groups(NARROW_VALUE, FEWER_GROUPS))
+        sections[Label.GROUPS] = _titled(Label.GROUPS, review.groups(NARROW_VALUE, FEWER_GROUPS))
     fitting = set()
     # The comparison of classes decides most, so it gets room before all else.
     for title in sorted(sections, key=lambda title: title != Label.COMPARISON):
@@ -93,14 +78,14 @@ def ask(facts: WindowFacts, links: Mapping[str, str], question: str) -> str:
 
     `question` is the `question_id` of what is decided on.
     """
-    text = _ReviewText(facts, links)
+    review = _ReviewText(facts, links)
     bound = f"Your answer counts for exactly this: {markdown(question, 200)}"
     return _joined(
         [
-            f"**{text.headline()}**",
-            text.question(),
-            text.links_line(),
-            *text.sections().values(),
+            f"**{review.headline()}**",
+            review.question(),
+            review.links_line(),
+            *review.sections().values(),
             f"---\n\n{bound}",
         ]
     )
@@ -115,13 +100,13 @@ class _ReviewText:
 
     def headline(self) -> str:
         # Begins with our own text: a headline that begins with a sign would begin a list.
-        sentence = f"Window {window_name(self.facts)}: {markdown(self.facts.headline, 400)}"
+        sentence = f"Window {text.window_name(self.facts)}: {markdown(self.facts.headline, 400)}"
         if self.facts.assessed:
             return sentence
         return f"{self.verdict()}. {sentence} This does not mean that all is well."
 
     def verdict(self) -> str:
-        return markdown(verdict_text(self.facts.verdict), 120)
+        return markdown(text.verdict_text(self.facts.verdict), 120)
 
     def warning(self) -> str:
         if not self.facts.detected:
@@ -162,17 +147,17 @@ class _ReviewText:
     def numbers(self) -> str:
         facts = self.facts
         copies = f"; {facts.copies:,} repeat another row" if facts.copies else ""
-        groups = counted(len(facts.clusters), "group")
+        groups = text.counted(len(facts.clusters), "group")
         values = {
             Label.VERDICT: self.verdict(),
-            Label.WINDOW: window_name(facts),
+            Label.WINDOW: text.window_name(facts),
             Label.ROWS: f"{facts.rows:,}{copies}",
             Label.SAMPLED: f"{facts.sampled:,}",
             Label.UNKNOWNS: f"{facts.unknowns:,} in {groups}" if facts.assessed else "",
-            Label.UNKNOWN_RATE: rate(facts.unknown_rate, facts.unknown_rate_interval),
-            Label.P_VALUE: probability(facts.p_value),
-            Label.FALSE_RATE: percent(facts.known_false_rate),
-            Label.COMPARED_WITH: markdown(facts.null or NOT_KNOWN, 200),
+            Label.UNKNOWN_RATE: text.rate(facts.unknown_rate, facts.unknown_rate_interval),
+            Label.P_VALUE: text.probability(facts.p_value),
+            Label.FALSE_RATE: text.percent(facts.known_false_rate),
+            Label.COMPARED_WITH: markdown(facts.null or text.NOT_KNOWN, 200),
         }
         return _table(["What", "Value"], (row for row in values.items() if row[1]))
 
@@ -181,15 +166,15 @@ class _ReviewText:
             return ""
 
         def row(card: ClusterCard) -> list[str]:
-            labels = called(card, markdown, 3)
+            labels = text.called(card, markdown, 3)
             if card.confidence is not None:
-                labels[2:] = [f"median confidence {percent(card.confidence)}"]
+                labels[2:] = [f"median confidence {text.percent(card.confidence)}"]
             telling = "; ".join(
                 f"{markdown(one.name, 40)}: {markdown(one.here, width)}, "
                 f"known rows {markdown(one.known, width)}"
                 for one in card.features[:2]
             )
-            size, share = f"{card.size:,}", percent(card.share)
+            size, share = f"{card.size:,}", text.percent(card.share)
             return [str(card.number), size, share, ", ".join(labels), telling]
 
         header = ["Group", "Rows", "Share", "The champion called them", Label.FEATURE]
@@ -200,18 +185,18 @@ class _ReviewText:
         if not (comparison := self.facts.comparison):
             return ""
         champion, challenger = (
-            f"accuracy {percent(accuracy)}, macro F {number(macro_f)}"
+            f"accuracy {text.percent(accuracy)}, macro F {text.number(macro_f)}"
             for accuracy, macro_f in (
                 (comparison.champion_accuracy, comparison.champion_macro_f),
                 (comparison.challenger_accuracy, comparison.challenger_macro_f),
             )
         )
-        rows = f"{counted(comparison.rows, 'known row')} ({markdown(comparison.how, 120)})"
+        rows = f"{text.counted(comparison.rows, 'known row')} ({markdown(comparison.how, 120)})"
         header = [
             *(Label.CLASS, Label.CLASS_ROWS, Label.CHAMPION, Label.CHALLENGER),
             Label.CALLED_UNKNOWN,
         ]
-        classes = class_rows(comparison)
+        classes = text.class_rows(comparison)
         cells = (
             [markdown(row.known.label, 40), row.rows, row.champion, row.challenger, row.unknown]
             for row in classes[:MAX_ROWS]
@@ -227,11 +212,13 @@ class _ReviewText:
             return ""
         moved = [column for column in drift.columns if column.drifted]
         most = ", ".join(
-            f"{markdown(one.name, 40)} ({number(one.score)}, threshold {number(one.threshold)})"
+            f"{markdown(one.name, 40)} ({text.number(one.score)}, threshold "
+            f"{text.number(one.threshold)})"
             for one in moved[:MAX_ROWS]
         )
-        compared = f"{counted(len(moved), 'column')} moved ({percent(drift.share)} of those"
-        return f"{compared} compared){': ' if most else '.'}{most}"
+        share = f"{text.percent(drift.share)} of those compared"
+        columns = f"{text.counted(len(moved), 'column')} moved ({share})"
+        return f"{columns}: {most}" if most else f"{columns}."
 
     def findings(self) -> str:
         findings = self.facts.findings
@@ -242,7 +229,7 @@ class _ReviewText:
         facts = self.facts
         parts = ["Random test sampling and cross-validation"]
         if facts.reference_rows:
-            parts.append(counted(facts.reference_rows, "reference row"))
+            parts.append(text.counted(facts.reference_rows, "reference row"))
         flat = [
             (name, one) for name, one in facts.shown_settings().items() if not isinstance(one, dict)
         ]
@@ -253,7 +240,7 @@ class _ReviewText:
         """Return web addresses as links, and paths as code, where no renderer looks for links."""
         web, paths = [], []
         for name, address in self.links.items():
-            link, path = safe_link(address), safe_path(address)
+            link, path = text.safe_link(address), text.safe_path(address)
             if link and len(link) <= LONGEST_LINK:
                 web.append(f"[{markdown(name, 40)}]({link})")
             if path and len(path) <= LONGEST_LINK:  # whole, or not at all
@@ -264,9 +251,10 @@ class _ReviewText:
         """Return how to answer; a blocked challenger was answered already, for good."""
         if not self.facts.detected or self.facts.blocked:
             return ""
-        file = shlex.quote(file) if file else f"{shell_word(self.facts.monitor, 'monitor')}.yaml"
+        monitor = text.shell_word(self.facts.monitor, "monitor")
+        file = shlex.quote(file) if file else f"{monitor}.yaml"
         commands = "\n".join(
-            f"rtscv-mlops review {verb} {file} --version {shell_word(version, 'N')} "
+            f"rtscv-mlops review {verb} {file} --version {text.shell_word(version, 'N')} "
             "--reviewer YOUR-NAME"
             for verb in ("approve", "reject")
         )
@@ -294,7 +282,8 @@ def _table(header: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(f"| {line} |" for line in lines)
 
 
-def _capped(text: str, more: int, one: str, many: str = "") -> str:
+def _capped(body: str, more: int, one: str, many: str = "") -> str:
     if more <= 0:
-        return text
-    return f"{text}\n\nand {counted(more, f'more {one}', many and f'more {many}')}, in the report."
+        return body
+    left_out = text.counted(more, f"more {one}", many and f"more {many}")
+    return f"{body}\n\nand {left_out}, in the report."

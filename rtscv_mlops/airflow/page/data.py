@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.base_auth_manager import ResourceMethod
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
-from airflow.api_fastapi.core_api.security import (
-    GetUserDep as GetUserDep,
-)
-from airflow.api_fastapi.core_api.security import (
-    requires_access_dag,
-    requires_authenticated,
-)
+from airflow.api_fastapi.core_api import security
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
@@ -37,6 +31,7 @@ from rtscv_mlops.window import Interval
 if TYPE_CHECKING:
     from rtscv_mlops.operations.overview import MonitorSummary
 
+GetUserDep = security.GetUserDep
 PATIENCE = 8.0
 """Seconds that a page waits for all of its monitors together."""
 FRESH = 60.0
@@ -107,12 +102,12 @@ def find_questions(session: Session, dag_id: str) -> list[OpenQuestion]:
 
 def guarded() -> Any:
     """Return the guard of the whole app: a user must be logged in."""
-    return Depends(requires_authenticated())
+    return Depends(security.requires_authenticated())
 
 
 def readable_dag() -> Any:
     """Return the guard of a route whose path has a `dag_id`, under exactly that name."""
-    check: Callable[..., None] = requires_access_dag("GET")
+    check: Callable[..., None] = security.requires_access_dag("GET")
     return Depends(check)
 
 
@@ -167,9 +162,16 @@ class Gatherer:
         with self._lock:
             since, future = self._late.get(settings, (now, None))
             if future is None or (future.done() and now - since > FRESH):
-                since, future = now, self._pool.submit(_summarize, monitor)
+                since, future = now, self._pool.submit(self._summarize, monitor)
             self._late[settings] = since, future
         return future
+
+    @staticmethod
+    def _summarize(monitor: Monitor) -> "MonitorSummary":
+        # MLflow takes seconds to load, and plugins are loaded by every process of Airflow.
+        from rtscv_mlops.operations.overview import summarize_monitor
+
+        return summarize_monitor(monitor)
 
     def _answer(
         self, monitor: Monitor, asked: "Future[MonitorSummary]"
@@ -194,10 +196,3 @@ class Gatherer:
             "This monitor cannot be shown because of a bug in rtscv-mlops. "
             "See the log of the api-server."
         )
-
-
-def _summarize(monitor: Monitor) -> "MonitorSummary":
-    # MLflow takes seconds to load, and plugins are loaded by every process of Airflow.
-    from rtscv_mlops.operations.overview import summarize_monitor
-
-    return summarize_monitor(monitor)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from math import ceil, isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from zoneinfo import ZoneInfo
 
 from rtscv_mlops.outcomes import Tone, Verdict
@@ -92,6 +92,43 @@ class Mark:
     drift_top: float | None
     label: str
 
+    @classmethod
+    def of(
+        cls, point: "WindowPoint", left: float, slot: float, scale: float, zone: str, label: str
+    ) -> Self:
+        """Return the mark of a window in a slot of the timeline."""
+        shown, gap = badge(point.verdict), min(6.0, slot * 0.25)
+        title = [f"{window_label(point.start, point.end, zone)}: {shown.title}"]
+        tone, top, whisker, drift_top = shown.tone, TOP, None, None
+        low, high, share, drift = point.low, point.high, point.unknown_rate, point.drift_share
+        if share is not None:
+            limits = None if low is None or high is None else (low, high)
+            title.append(f"{Label.UNKNOWN_RATE.lower()} {rate(share, limits)}")
+        if tone.has_number and share is None:
+            tone = Tone.BLANK
+        elif tone.has_number and share is not None:
+            top = _height_of(share, scale)
+            if low is not None and high is not None and isfinite(low + high):
+                whisker = Whisker(_height_of(low, scale), _height_of(high, scale), high > scale)
+        top = min(top, FLOOR - SHORTEST_BAR)
+        if drift is not None:
+            title.append(f"{percent(drift)} of columns moved")
+            if isfinite(drift):
+                drift_top = DRIFT_FLOOR - max(1.0, (DRIFT_FLOOR - DRIFT_TOP) * min(drift, 1.0))
+        return cls(
+            run_id=point.run_id,
+            tone=tone,
+            title="; ".join(title),
+            left=left + gap / 2,
+            middle=left + slot / 2,
+            width=slot - gap,
+            top=top,
+            height=FLOOR - top,
+            whisker=whisker,
+            drift_top=drift_top,
+            label=label,
+        )
+
     @property
     def sign(self) -> str:
         """What stands in a block without a number."""
@@ -127,50 +164,9 @@ def draw(points: "Sequence[WindowPoint]", zone: str) -> Timeline:
         start, label = point.start, ""
         if (len(shown) - 1 - index) % every == 0:
             label = f"{start.astimezone(ZoneInfo(zone)):%d %b}" if start else "?"
-        marks.append(_mark(point, LEFT + slot * index, slot, scale, zone, label))
+        marks.append(Mark.of(point, LEFT + slot * index, slot, scale, zone, label))
     return Timeline(tuple(marks), scale, len(points) - len(shown))
-
-
-def _mark(
-    point: "WindowPoint", left: float, slot: float, scale: float, zone: str, label: str
-) -> Mark:
-    shown, gap = badge(point.verdict), min(6.0, slot * 0.25)
-    tone, top, whisker = shown.tone, TOP, None
-    if tone.has_number and point.unknown_rate is None:
-        tone = Tone.BLANK
-    if tone.has_number and point.unknown_rate is not None:
-        top = _height_of(point.unknown_rate, scale)
-        low, high = point.low, point.high
-        if low is not None and high is not None and isfinite(low + high):
-            whisker = Whisker(_height_of(low, scale), _height_of(high, scale), high > scale)
-    top = min(top, FLOOR - SHORTEST_BAR)
-    drift, drift_top = point.drift_share, None
-    if drift is not None and isfinite(drift):
-        drift_top = DRIFT_FLOOR - max(1.0, (DRIFT_FLOOR - DRIFT_TOP) * min(drift, 1.0))
-    return Mark(
-        run_id=point.run_id,
-        tone=tone,
-        title=_title(point, shown.title, zone),
-        left=left + gap / 2,
-        middle=left + slot / 2,
-        width=slot - gap,
-        top=top,
-        height=FLOOR - top,
-        whisker=whisker,
-        drift_top=drift_top,
-        label=label,
-    )
 
 
 def _height_of(share: float, scale: float) -> float:
     return FLOOR - (FLOOR - TOP) * min(share / scale, 1.0)
-
-
-def _title(point: "WindowPoint", verdict: str, zone: str) -> str:
-    parts = [f"{window_label(point.start, point.end, zone)}: {verdict}"]
-    if point.unknown_rate is not None:
-        limits = None if point.low is None or point.high is None else (point.low, point.high)
-        parts.append(f"{Label.UNKNOWN_RATE.lower()} {rate(point.unknown_rate, limits)}")
-    if point.drift_share is not None:
-        parts.append(f"{percent(point.drift_share)} of columns moved")
-    return "; ".join(parts)

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
+from rtscv_mlops import text
 from rtscv_mlops.airflow.page.timeline import (
     LONG,
     Badge,
@@ -18,19 +19,7 @@ from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.outcomes import ReviewStatus, Tone, Verdict
-from rtscv_mlops.text import (
-    LEAST_CHANGE,
-    ClassRow,
-    Label,
-    class_rows,
-    counted,
-    estimate,
-    interval,
-    percent,
-    plain,
-    probability,
-    safe_link,
-)
+from rtscv_mlops.text import ClassRow, Label, plain
 
 if TYPE_CHECKING:
     from rtscv_mlops.airflow.page.data import OpenQuestion
@@ -213,6 +202,32 @@ class Tile:
     note: str = ""
     tone: str = ""
 
+    @classmethod
+    def all_of(cls, facts: WindowFacts) -> Iterator[Self]:
+        """Yield the numbers of a window that was assessed."""
+        limits = facts.unknown_rate_interval
+        tone = Tone.ALARM if facts.detected else Tone.CALM
+        likely = f"likely {text.interval(limits)}" if limits else ""
+        yield cls(Label.UNKNOWN_RATE, text.estimate(facts.unknown_rate), likely, tone)
+        sampled = f"of {text.counted(facts.sampled, 'row')} sampled"
+        yield cls(Label.UNKNOWNS, f"{facts.unknowns:,}", sampled)
+        yield cls(Label.P_VALUE, text.probability(facts.p_value))
+        if facts.drift is not None:
+            comparable = sum(not column.problem for column in facts.drift.columns)
+            compared = f"of {text.counted(comparable, 'column')} compared"
+            moved = Tone.WARNING if Verdict.of(facts.verdict).claims_drift else ""
+            yield cls(Label.DRIFT, str(facts.drift.drifted), compared, moved)
+        if facts.comparison is not None:
+            accuracy = facts.comparison.challenger_accuracy
+            change, note = accuracy - facts.comparison.champion_accuracy, ""
+            if abs(change) < text.LEAST_CHANGE:
+                note = "same as the champion"
+            elif isfinite(change):
+                note = f"{abs(100 * change):.1f} points {'better' if change > 0 else 'worse'}"
+            yield cls(Label.ACCURACY, text.percent(accuracy), note)
+        if facts.known_false_rate is not None:
+            yield cls(Label.FALSE_RATE, text.percent(facts.known_false_rate), "false alarms")
+
 
 @dataclass(frozen=True, slots=True)
 class RecordRow:
@@ -261,9 +276,10 @@ def window_view(
     """Return one window as its page shows it."""
     zone, run, facts = monitor.airflow.timezone, page.run, page.facts
     version = page.version.version if page.version else ""
-    classes = class_rows(facts.comparison) if facts and facts.comparison else []
+    classes = text.class_rows(facts.comparison) if facts and facts.comparison else []
     links = [
-        (plain(name, 40), safe_link(address)) for name, address in page.links.labelled().items()
+        (plain(name, 40), text.safe_link(address))
+        for name, address in page.links.labelled().items()
     ]
     return WindowView(
         monitor=monitor.name,
@@ -274,7 +290,7 @@ def window_view(
         badge=badge(facts.verdict if facts else run.verdict),
         headline=plain(facts.headline, LONG) if facts else "This window is still being judged.",
         facts=facts,
-        tiles=tuple(_tiles(facts)) if facts and facts.assessed else (),
+        tiles=tuple(Tile.all_of(facts)) if facts and facts.assessed else (),
         classes=classes[:FIRST_CLASSES],
         more_classes=classes[FIRST_CLASSES:],
         version=version,
@@ -286,30 +302,6 @@ def window_view(
         has_report=page.has_report,
         newer_run=page.newer_run,
     )
-
-
-def _tiles(facts: WindowFacts) -> Iterator[Tile]:
-    limits = facts.unknown_rate_interval
-    tone = Tone.ALARM if facts.detected else Tone.CALM
-    likely = f"likely {interval(limits)}" if limits else ""
-    yield Tile(Label.UNKNOWN_RATE, estimate(facts.unknown_rate), likely, tone)
-    yield Tile(Label.UNKNOWNS, f"{facts.unknowns:,}", f"of {counted(facts.sampled, 'row')} sampled")
-    yield Tile(Label.P_VALUE, probability(facts.p_value))
-    if facts.drift is not None:
-        comparable = sum(not column.problem for column in facts.drift.columns)
-        compared = f"of {counted(comparable, 'column')} compared"
-        moved = Tone.WARNING if Verdict.of(facts.verdict).claims_drift else ""
-        yield Tile(Label.DRIFT, str(facts.drift.drifted), compared, moved)
-    if facts.comparison is not None:
-        accuracy = facts.comparison.challenger_accuracy
-        change, note = accuracy - facts.comparison.champion_accuracy, ""
-        if abs(change) < LEAST_CHANGE:
-            note = "same as the champion"
-        elif isfinite(change):
-            note = f"{abs(100 * change):.1f} points {'better' if change > 0 else 'worse'}"
-        yield Tile(Label.ACCURACY, percent(accuracy), note)
-    if facts.known_false_rate is not None:
-        yield Tile(Label.FALSE_RATE, percent(facts.known_false_rate), "false alarms")
 
 
 def record_rows(history: "History", version: str, zone: str) -> tuple[RecordRow, ...]:
