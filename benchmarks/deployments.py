@@ -1,5 +1,6 @@
 """A deployed model: MLflow in a folder, a champion, days of traffic. Tests use it too."""
 
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,11 +83,13 @@ class Deployment:
 
     def write_monitor(self, name: str = MODEL, more: str = "", model: str = MODEL) -> Path:
         file = self.folder / f"{name}.yaml"
-        file.write_text(
+        # Renamed when it is complete: processes that race write the same file and read it at once.
+        draft = file.with_suffix(f".{uuid.uuid4().hex}")
+        draft.write_text(
             f"source:\n  path: windows/\n  timestamp: seen_at\n  key: leaf\n"
             f"model:\n  name: {model}\n  tracking_uri: {self.uri}\n{more}"
         )
-        return file
+        return draft.replace(file)
 
     def monitor(self, name: str = MODEL, more: str = "", model: str = MODEL) -> Monitor:
         return load_monitor(self.write_monitor(name, more, model))
