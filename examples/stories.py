@@ -209,7 +209,8 @@ def log_once(monitor: Monitor, folder: Path, log: Callable[[Monitor], object]) -
     """
     if has_champion(monitor):
         return
-    client, model = MlflowClient(monitor.model.tracking_uri), monitor.model.name
+    model, uri = monitor.model.name, monitor.model.tracking_uri
+    client = MlflowClient(uri)
     for experiment in (model, f"rtscv/{model}"):
         if client.get_experiment_by_name(experiment) is None:
             client.create_experiment(experiment, (folder / "artifacts").as_uri())
@@ -218,7 +219,8 @@ def log_once(monitor: Monitor, folder: Path, log: Callable[[Monitor], object]) -
 
 def has_champion(monitor: Monitor) -> bool:
     """Return whether an earlier run left a champion."""
-    client, model = MlflowClient(monitor.model.tracking_uri), monitor.model
+    model = monitor.model
+    client = MlflowClient(model.tracking_uri, registry_uri=model.tracking_uri)
     registered = client.search_registered_models(f"name = '{model.name}'")
     return any(model.alias in each.aliases for each in registered)
 

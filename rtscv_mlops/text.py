@@ -13,20 +13,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf, isfinite, isnan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from rtscv_mlops.errors import RtscvError
-from rtscv_mlops.facts import (
-    ClassComparison,
-    ClusterCard,
-    Comparison,
-    DriftFacts,
-    TellingFeature,
-    WindowFacts,
-)
 from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.window import Interval
+
+if TYPE_CHECKING:  # facts load pydantic, which `--help` need not wait for
+    from rtscv_mlops import facts
 
 LONGEST = 60
 MOST = 5
@@ -134,12 +129,12 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def window_name(facts: WindowFacts) -> str:
+def window_name(window: "facts.WindowFacts") -> str:
     """Return when the window was, also if its interval is not valid."""
     try:
-        return str(Interval(facts.window_start, facts.window_end))
+        return str(Interval(window.window_start, window.window_end))
     except RtscvError:
-        return f"{facts.window_start:%Y-%m-%d %H:%M} to {facts.window_end:%Y-%m-%d %H:%M}"
+        return f"{window.window_start:%Y-%m-%d %H:%M} to {window.window_end:%Y-%m-%d %H:%M}"
 
 
 def verdict_text(verdict: str) -> str:
@@ -322,7 +317,7 @@ class Label(StrEnum):
 class ClassRow:
     """The cells of one known class in the comparison of champion and challenger."""
 
-    known: ClassComparison
+    known: "facts.ClassComparison"
 
     @property
     def rows(self) -> str:
@@ -353,37 +348,37 @@ class ClassRow:
         return isfinite(self.known.loss) and self.known.loss > LEAST_CHANGE
 
 
-def class_rows(comparison: Comparison) -> list[ClassRow]:
+def class_rows(comparison: "facts.Comparison") -> list[ClassRow]:
     """Return the known classes, those that lose most first.
 
     Classes that lose the same come in the order of what the challenger finds of them, the least
     first. A class without held-out rows has lost nothing that is known, and comes last.
     """
 
-    def order(known: ClassComparison) -> tuple[float, float, str]:
+    def order(known: "facts.ClassComparison") -> tuple[float, float, str]:
         loss = -known.loss if isfinite(known.loss) else inf
         return loss, known.challenger if isfinite(known.challenger) else inf, known.label
 
     return [ClassRow(known) for known in sorted(comparison.classes, key=order)]
 
 
-def called(card: ClusterCard, escape: Callable[[str, int], str], most: int) -> list[str]:
+def called(card: "facts.ClusterCard", escape: Callable[[str, int], str], most: int) -> list[str]:
     """Return what the champion called the rows of a group, such as `cat (70 %)`."""
     return [f"{escape(label, 40)} ({percent(part)})" for label, part in card.called.items()][:most]
 
 
-def effect(feature: TellingFeature) -> str:
+def effect(feature: "facts.TellingFeature") -> str:
     """Return how far a feature lies from the nearest known rows, with its sign."""
     return f"{'+' if feature.effect > 0 else ''}{number(feature.effect)}"
 
 
-def exemplar_columns(card: ClusterCard) -> list[str]:
+def exemplar_columns(card: "facts.ClusterCard") -> list[str]:
     """Return the columns of the typical rows of a group; those that tell it apart come first."""
     columns = dict.fromkeys(name for row in card.exemplars for name in row)
     telling = [feature.name for feature in card.features if feature.name in columns]
     return list(dict.fromkeys([*telling, *columns]))
 
 
-def columns_moved(drift: DriftFacts) -> str:
+def columns_moved(drift: "facts.DriftFacts") -> str:
     """Return how many of the compared columns moved, such as `3 of 61`."""
     return f"{drift.drifted} of {sum(not column.problem for column in drift.columns)}"
