@@ -22,7 +22,7 @@ from tests.deployments import (
     leaves,
 )
 
-HEAVY = ("mlflow", "sklearn", "pandas", "numpy", "evidently", "rich.progress", "scipy")
+HEAVY = ("mlflow", "sklearn", "pandas", "numpy", "evidently", "rich.progress", "scipy", "pydantic")
 
 
 @pytest.fixture(scope="module")
