@@ -22,7 +22,7 @@ from tests.deployments import (
     leaves,
 )
 
-HEAVY = ("mlflow", "sklearn", "pandas", "numpy", "evidently", "rich.progress", "scipy", "pydantic")
+HEAVY = ("mlflow", "sklearn", "pandas", "numpy", "evidently", "rich.progress", "scipy")
 
 
 @pytest.fixture(scope="module")

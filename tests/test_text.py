@@ -1,5 +1,8 @@
 """Numbers and untrusted text, as people read them."""
 
+import subprocess
+import sys
+
 import pytest
 
 from rtscv_mlops.report.figures import unique
@@ -97,3 +100,15 @@ def test_a_path_is_shown_without_its_login():
     """The path of an artifact store keeps no token."""
     assert safe_path("s3://token@bucket/a") == "s3://bucket/a"
     assert redact("x://user:p@ss@host/db", "…") == "x://…host/db"
+
+
+def test_text_and_command_line_load_no_settings():
+    """`--help` waits neither for pydantic nor for any library of the work."""
+    heavy = ("pydantic", "numpy", "pandas", "mlflow", "sklearn")
+    program = (
+        f"import sys, rtscv_mlops.cli; print([name for name in {heavy} if name in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert done.stdout.strip() == "[]", done.stderr
