@@ -3,7 +3,7 @@
 import logging
 import time
 import uuid
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 
@@ -56,7 +56,7 @@ def raise_alert(
     announced = review_was_announced(registry, others)
     decision = decide_alert(facts, history, monitor.alert, now, open_review_alerted=announced)
     if decision.due:
-        decision = _send(monitor, registry, run, facts, decision, channels)
+        decision = _Sender(monitor, registry, run, facts).send(decision, channels)
     log.info("raise_alert: %s", decision.why)
     return decision
 
@@ -83,46 +83,49 @@ def alert_is_owed(run: WindowRun) -> bool:
     return tags.ALERT_DUE in recorded and tags.ALERT not in recorded
 
 
-def _send(
-    monitor: Monitor,
-    registry: ModelRegistry,
-    run: WindowRun,
-    facts: WindowFacts,
-    decision: AlertDecision,
-    channels: tuple[Channel, ...],
-) -> AlertDecision:
-    """Send unless another process does; a claim is for one try, since a try may fail."""
-    run.set_tags({tags.ALERT_DUE: decision.why})
-    tried = run.read_json(TRIES) or []
-    if not _is_ours_to_send(registry, run, facts.key, len(tried)):
-        return AlertDecision(False, "Another process has sent this alert.")
-    version = run.tags().get(tags.VERSION, "")
-    links = find_links(run, registry.model, version)
-    if not facts.assessed:
-        links = replace(links, report="")  # Without a verdict there is no report.
-    alert = make_alert(facts, decision, links.labelled(), version)
-    deliveries = send_alert(alert, monitor.alert, channels)
-    if was_delivered(deliveries):
-        run.set_tags({tags.ALERT: datetime.now(UTC).isoformat(), tags.ALERTED: facts.verdict})
-    # Last, since it opens the next try, which must see that this one was delivered.
-    run.write_json(TRIES, [*tried, [asdict(delivery) for delivery in deliveries]])
-    return AlertDecision(True, f"{decision.why} {told_by(deliveries)}")
+@dataclass(frozen=True, slots=True)
+class _Sender:
+    """Sends the alert of one window once, whichever process comes first."""
 
+    monitor: Monitor
+    registry: ModelRegistry
+    run: WindowRun
+    facts: WindowFacts
 
-def _is_ours_to_send(registry: ModelRegistry, run: WindowRun, key: str, tried: int) -> bool:
-    """Return whether this process is to send the alert; claims a try, or waits for its holder.
+    def send(self, decision: AlertDecision, channels: tuple[Channel, ...]) -> AlertDecision:
+        """Send unless another process does; a claim is for one try, since a try may fail."""
+        run, facts = self.run, self.facts
+        run.set_tags({tags.ALERT_DUE: decision.why})
+        tried = run.read_json(TRIES) or []
+        if not self._is_ours(len(tried)):
+            return AlertDecision(False, "Another process has sent this alert.")
+        version = run.tags().get(tags.VERSION, "")
+        links = find_links(run, self.registry.model, version)
+        if not facts.assessed:
+            links = replace(links, report="")  # Without a verdict there is no report.
+        alert = make_alert(facts, decision, links.labelled(), version)
+        deliveries = send_alert(alert, self.monitor.alert, channels)
+        if was_delivered(deliveries):
+            run.set_tags({tags.ALERT: datetime.now(UTC).isoformat(), tags.ALERTED: facts.verdict})
+        # Last, since it opens the next try, which must see that this one was delivered.
+        run.write_json(TRIES, [*tried, [asdict(delivery) for delivery in deliveries]])
+        return AlertDecision(True, f"{decision.why} {told_by(deliveries)}")
 
-    The holder may still be at work, or have been killed. After `PATIENCE` the next try is claimed,
-    so that an alert is not lost with a process.
-    """
-    while alert_is_owed(run):
-        mine = f"{datetime.now(UTC).isoformat()} {uuid.uuid4().hex}"
-        # By run as well: a failed window's key passes to another run, which has its own alert.
-        held = registry.claim(f"alert.{key}.{run.run_id}.{tried}", mine)
-        if held == mine:
-            return alert_is_owed(run)
-        until = datetime.fromisoformat(held.split()[0]) + PATIENCE
-        while datetime.now(UTC) < until and alert_is_owed(run):
-            time.sleep(1)
-        tried += 1
-    return False
+    def _is_ours(self, tried: int) -> bool:
+        """Return whether this process is to send; claims a try, or waits for its holder.
+
+        The holder may still be at work, or have been killed. After `PATIENCE` the next try is
+        claimed, so that an alert is not lost with a process.
+        """
+        run = self.run
+        while alert_is_owed(run):
+            mine = f"{datetime.now(UTC).isoformat()} {uuid.uuid4().hex}"
+            # By run as well: a failed window's key passes to another run, which has its own alert.
+            held = self.registry.claim(f"alert.{self.facts.key}.{run.run_id}.{tried}", mine)
+            if held == mine:
+                return alert_is_owed(run)
+            until = datetime.fromisoformat(held.split()[0]) + PATIENCE
+            while datetime.now(UTC) < until and alert_is_owed(run):
+                time.sleep(1)
+            tried += 1
+        return False
