@@ -16,39 +16,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from benchmarks.deployments import (
-    CANARY,
-    COLUMNS,
-    EMPTY,
-    KNOWN,
-    MODEL,
-    MOVED,
-    NEW,
-    QUIET,
-    WITH_FIGS,
-    Deployment,
-    deploy,
-    leaves,
-)
-
-__all__ = [
-    "CANARY",
-    "COLUMNS",
-    "EMPTY",
-    "KNOWN",
-    "MODEL",
-    "MOVED",
-    "NEW",
-    "QUIET",
-    "WITH_FIGS",
-    "Deployment",
-    "deploy",
-    "deployed",
-    "judged",
-    "judged_copy",
-    "leaves",
-    "webhook",
-]
+from benchmarks.deployments import EMPTY, MOVED, NEW, QUIET, Deployment, deploy
 
 
 @cache

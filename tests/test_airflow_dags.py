@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.deployments import MODEL
 from rtscv_mlops.airflow.monitors import find_file, interval_of, shared_name
 from rtscv_mlops.airflow.trigger import ReviewTrigger
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import NotAssessed, WindowError
 from rtscv_mlops.window import Interval
-from tests.deployments import MODEL, judged_copy
+from tests.deployments import judged_copy
 from tests.monitors import MINIMAL, write_monitor
 from tests.stacks import TASKS
 

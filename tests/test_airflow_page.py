@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 import requests
 
+from benchmarks.deployments import EMPTY, MODEL, MOVED, NEW, QUIET
 from rtscv_mlops.airflow.page.app import TEMPLATES
 from rtscv_mlops.airflow.page.views import Rights, decide, record_rows, window_view
 from rtscv_mlops.config.loading import load_monitor
@@ -27,7 +28,7 @@ from rtscv_mlops.tracking.promotion import History
 from rtscv_mlops.tracking.registry import ModelRegistry, read_facts, write_facts
 from rtscv_mlops.tracking.runs import WindowRun
 from tests.airflow_site import ROLES, airflow_site
-from tests.deployments import EMPTY, MODEL, MOVED, NEW, QUIET, deployed, judged_copy
+from tests.deployments import deployed, judged_copy
 from tests.hostile import CORPUS, hostile_cards, hostile_comparison, watched
 
 DAG, THORNY_DAG, ROOTS_DAG, STONES_DAG = (

@@ -14,6 +14,7 @@ import pytest
 from sklearn.dummy import DummyClassifier
 from sklearn.svm import SVC
 
+from benchmarks.deployments import MODEL, leaves
 from rtscv_mlops import demo, log_champion
 from rtscv_mlops.bench.catalogue import DETECTORS, Entry
 from rtscv_mlops.bench.compare import BenchData, compare_detectors, load_data
@@ -23,7 +24,7 @@ from rtscv_mlops.cli.output import print_bench
 from rtscv_mlops.errors import InputError
 from rtscv_mlops.models.training import find_class
 from rtscv_mlops.window import LabelledRows
-from tests.deployments import MODEL, deployed, leaves
+from tests.deployments import deployed
 from tests.registries import client_of
 
 KINDS = ("oak", "elm", "ash", "fig")

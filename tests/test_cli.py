@@ -9,18 +9,9 @@ import pandas as pd
 import pytest
 from sklearn.svm import SVC
 
+from benchmarks.deployments import EMPTY, MODEL, MOVED, NEW, QUIET, leaves
 from rtscv_mlops.config.schema import schema_text
-from tests.deployments import (
-    EMPTY,
-    MODEL,
-    MOVED,
-    NEW,
-    QUIET,
-    deployed,
-    judged,
-    judged_copy,
-    leaves,
-)
+from tests.deployments import deployed, judged, judged_copy
 
 HEAVY = ("mlflow", "sklearn", "pandas", "numpy", "evidently", "rich.progress", "scipy")
 

@@ -22,6 +22,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
+from benchmarks.deployments import NEW, leaves
 from rtscv_mlops import RTSCVClassifier
 from rtscv_mlops.config.monitor import ComputeSettings
 from rtscv_mlops.errors import ConfigError, ServiceError
@@ -42,7 +43,7 @@ from tests.clusters import (
     threads,
     warn,
 )
-from tests.deployments import NEW, deployed, leaves
+from tests.deployments import deployed
 
 LEAVES = {"oak": 120, "elm": 120, "ash": 120}
 WINDOW = {"oak": 100, "elm": 100, "ash": 100, "fig": 50}

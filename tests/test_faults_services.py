@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 from sklearn.naive_bayes import GaussianNB
 
+from benchmarks.deployments import leaves
 from benchmarks.faults import outages, soak
 from benchmarks.faults.lost import MOVED_BACK, lose_in_step, surplus
 from benchmarks.faults.proxy import LossyProxy, Write
@@ -24,7 +25,6 @@ from rtscv_mlops.config.monitor import ModelSettings
 from rtscv_mlops.errors import ServiceError
 from rtscv_mlops.review import answers
 from rtscv_mlops.tracking.client import greet, open_client
-from tests.deployments import leaves
 from tests.monitors import MINIMAL, write_monitor
 
 MAIN = "from rtscv_mlops.cli.commands import main; main()"

@@ -17,11 +17,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.svm import SVC
 
+from benchmarks.deployments import MODEL, NEW, leaves
 from rtscv_mlops.errors import ModelError
 from rtscv_mlops.models import load, trust
 from rtscv_mlops.models.load import load_champion
 from rtscv_mlops.models.save import signature_of, store_model, verify_version
-from tests.deployments import MODEL, NEW, deployed, leaves
+from tests.deployments import deployed
 
 CANARIES = {
     "MLFLOW_TRACKING_PASSWORD": "canary-1",

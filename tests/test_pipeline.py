@@ -8,6 +8,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.deployments import (
+    CANARY,
+    COLUMNS,
+    EMPTY,
+    KNOWN,
+    MODEL,
+    MOVED,
+    NEW,
+    QUIET,
+    WITH_FIGS,
+    leaves,
+)
 from rtscv_mlops.alerts.alert import AlertDecision, make_alert
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.pipeline.run import run_window
@@ -18,20 +30,7 @@ from rtscv_mlops.text import rate
 from rtscv_mlops.tracking.registry import read_facts
 from rtscv_mlops.tracking.runs import RunLinks, WindowRun
 from rtscv_mlops.window import Interval
-from tests.deployments import (
-    CANARY,
-    COLUMNS,
-    EMPTY,
-    KNOWN,
-    MODEL,
-    MOVED,
-    NEW,
-    QUIET,
-    WITH_FIGS,
-    deployed,
-    judged,
-    leaves,
-)
+from tests.deployments import deployed, judged
 
 VERDICTS = {
     QUIET: "no_change",

@@ -2,13 +2,14 @@
 
 import pytest
 
+from benchmarks.deployments import MOVED, NEW
 from rtscv_mlops.alerts.sending import review_was_announced
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ModelError
 from rtscv_mlops.pipeline import run
 from rtscv_mlops.review.answers import review_challenger
 from rtscv_mlops.tracking.registry import ModelRegistry
-from tests.deployments import MOVED, NEW, deployed, webhook
+from tests.deployments import deployed, webhook
 
 DAYS = ("2025-12-01", "2025-12-02", "2025-12-03")
 """Days without leaves: to be told that a window could not be assessed is an alert as well."""

@@ -2,11 +2,12 @@
 
 import pytest
 
+from benchmarks.deployments import EMPTY, KNOWN, MODEL, MOVED, NEW, QUIET, leaves
 from rtscv_mlops.errors import NotAssessed
 from rtscv_mlops.pipeline.stages import rectify_window, take_window
 from rtscv_mlops.review.answers import approve_as_baseline
 from rtscv_mlops.window import Interval
-from tests.deployments import EMPTY, KNOWN, MODEL, MOVED, NEW, QUIET, deployed, leaves
+from tests.deployments import deployed
 
 FIRST_TWO = "baseline:\n  first: 2\n"
 CLEAN, LATER = "2026-01-02", "2026-01-09"

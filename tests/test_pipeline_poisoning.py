@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.deployments import COLUMNS, KNOWN, MOVED, NEW, QUIET, leaves
 from benchmarks.faults import poisoning
 from benchmarks.faults.poisoning import BLIND, FLOODS, SIGNS
 from rtscv_mlops.config.monitor import CanarySettings
@@ -15,7 +16,7 @@ from rtscv_mlops.judging.findings import Concentration, Traffic, find_concentrat
 from rtscv_mlops.pipeline.stages import rectify_window, take_window
 from rtscv_mlops.review.answers import review_challenger
 from rtscv_mlops.window import Interval, LabelledRows, Window
-from tests.deployments import COLUMNS, KNOWN, MOVED, NEW, QUIET, deployed, leaves
+from tests.deployments import deployed
 
 
 @pytest.fixture

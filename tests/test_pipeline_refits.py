@@ -12,6 +12,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 from xgboost import XGBClassifier
 
+from benchmarks.deployments import MODEL, NEW, WITH_FIGS, Deployment, leaves
 from rtscv_mlops import log_champion
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ReviewError
@@ -22,7 +23,7 @@ from rtscv_mlops.pipeline.stages import rectify_window, take_window
 from rtscv_mlops.review.answers import list_challengers, review_challenger, show_challenger
 from rtscv_mlops.tracking.registry import write_facts
 from rtscv_mlops.window import Interval
-from tests.deployments import MODEL, NEW, WITH_FIGS, Deployment, deployed, leaves
+from tests.deployments import deployed
 from tests.registries import client_of, new_database
 
 NUMBERS = {"oak": 0, "elm": 1, "ash": 2, "fig": 7}

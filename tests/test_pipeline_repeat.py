@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.deployments import EMPTY, KNOWN, MODEL, NEW, QUIET, Deployment, leaves
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ServiceError
 from rtscv_mlops.pipeline import run, stages
@@ -18,16 +19,7 @@ from rtscv_mlops.pipeline.stages import take_window
 from rtscv_mlops.tracking.registry import read_facts
 from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval
-from tests.deployments import (
-    EMPTY,
-    KNOWN,
-    MODEL,
-    NEW,
-    QUIET,
-    Deployment,
-    deployed,
-    leaves,
-)
+from tests.deployments import deployed
 from tests.registries import race_processes
 
 

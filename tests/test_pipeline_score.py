@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.svm import SVC
 
+from benchmarks.deployments import EMPTY, MODEL, NEW, QUIET, leaves
 from rtscv_mlops import log_champion
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ConfigError, NotAssessed, WindowError
@@ -17,7 +18,7 @@ from rtscv_mlops.operations.score import score_window
 from rtscv_mlops.tracking.registry import read_facts
 from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval
-from tests.deployments import EMPTY, MODEL, NEW, QUIET, judged_copy, leaves
+from tests.deployments import judged_copy
 
 LABELS = "labels:\n  path: labels.parquet\n  key: leaf\n  label: kind\n"
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pandas as pd
 import pytest
 
+from benchmarks.deployments import EMPTY, MODEL, NEW, QUIET
 from rtscv_mlops.alerts.channels import Channel
 from rtscv_mlops.errors import ReviewError, ServiceError
 from rtscv_mlops.operations.purge import purge_windows
@@ -27,7 +28,7 @@ from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.registry import read_facts
 from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval
-from tests.deployments import EMPTY, MODEL, NEW, QUIET, deployed
+from tests.deployments import deployed
 
 DAY = Interval.day(NEW)
 

@@ -30,6 +30,7 @@ import sqlalchemy as sa
 from mlflow.tracking import MlflowClient
 from sklearn.naive_bayes import GaussianNB
 
+from benchmarks.deployments import CANARY, COLUMNS, KNOWN, NEW, QUIET, WITH_FIGS, leaves
 from benchmarks.faults.servers import sqlite_server
 from rtscv_mlops import log_champion
 from rtscv_mlops.cli import commands
@@ -48,7 +49,6 @@ from rtscv_mlops.review.answers import (
 )
 from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.window import Column, Interval
-from tests.deployments import CANARY, COLUMNS, KNOWN, NEW, QUIET, WITH_FIGS, leaves
 from tests.services import postgres_address, statements
 
 __all__ = ["postgres_address"]  # a fixture

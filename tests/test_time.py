@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import pandas as pd
 import pytest
 
+from benchmarks.deployments import NEW, leaves
 from rtscv_mlops.airflow.monitors import interval_of
 from rtscv_mlops.config.inputs import SourceSettings
 from rtscv_mlops.config.loading import load_monitor
@@ -21,7 +22,7 @@ from rtscv_mlops.sources.read import read_window
 from rtscv_mlops.tracking.registry import read_facts
 from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Column, Interval
-from tests.deployments import NEW, deployed, leaves
+from tests.deployments import deployed
 from tests.monitors import MINIMAL, write_monitor
 
 CHANGES = {
