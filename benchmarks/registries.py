@@ -9,7 +9,8 @@ import mlflow
 from mlflow.entities import LoggedModelStatus
 from mlflow.tracking import MlflowClient
 
-from rtscv_mlops.tracking import tags
+from rtscv_mlops.tracking.ledger import Ledger
+from rtscv_mlops.tracking.seals import Seal, claim_seal
 
 MODEL = "letters"
 
@@ -54,13 +55,30 @@ def add_champion(client: MlflowClient, model: str = MODEL) -> str:
     return str(version.version)
 
 
-def version_tags(day: int, champion: str = "1") -> dict[str, str]:
-    """Return the tags of a challenger of one day's window."""
-    return {
-        tags.WINDOW: f"202601{day:02d}T000000Z-202601{day + 1:02d}T000000Z",
-        tags.WINDOW_START: f"2026-01-{day:02d}T00:00:00+00:00",
-        tags.WINDOW_END: f"2026-01-{day + 1:02d}T00:00:00+00:00",
-        tags.CHAMPION_VERSION: champion,
-        tags.REPORT_SHA256: "r" * 64,
-        tags.MODEL_SHA256: "m" * 64,
-    }
+def seal_window(
+    client: MlflowClient,
+    key: str,
+    run_id: str,
+    model_id: str,
+    *,
+    day: int,
+    champion: str = "1",
+    model: str = MODEL,
+    model_sha256: str = "m" * 64,
+) -> Seal:
+    """Seal one day's window, as if it had been judged; its run has no files."""
+    seal = Seal(
+        run_id=run_id,
+        key=key,
+        monitor="monitor",
+        window=f"202601{day:02d}T000000Z-202601{day + 1:02d}T000000Z",
+        window_start=f"2026-01-{day:02d}T00:00:00+00:00",
+        window_end=f"2026-01-{day + 1:02d}T00:00:00+00:00",
+        champion_version=champion,
+        verdict="unknowns",
+        facts_sha256="f" * 64,
+        report_sha256="r" * 64,
+        model_id=model_id,
+        model_sha256=model_sha256,
+    )
+    return claim_seal(Ledger(client, model), seal)

@@ -38,6 +38,7 @@ class Code(StrEnum):
     CANNOT_CLONE = "cannot_clone"
     CANNOT_DELETE = "cannot_delete"
     CHALLENGER_UNUSABLE = "challenger_unusable"
+    CHANNEL_CLOSED = "channel_closed"
     CHAMPION_GONE = "champion_gone"
     COLUMNS_DIFFER = "columns_differ"
     COMPUTE_LOST = "compute_lost"

@@ -288,6 +288,8 @@ class WindowFacts(Facts):
         What became of the planted class, if the monitor plants one.
     blocked : str
         Why the challenger may not be approved; empty if it may.
+    model_id, model_sha256 : str
+        The challenger in MLflow, and the digest of its files; empty if there is none.
     findings : tuple of Finding
         What was unusual but did not stop the window.
     settings : dict
@@ -325,6 +327,8 @@ class WindowFacts(Facts):
     unknown_origin_share: float | None = None
     canary: CanaryFacts | None = None
     blocked: str = ""
+    model_id: str = ""
+    model_sha256: str = ""
     findings: tuple[Finding, ...] = ()
     settings: dict[str, Any] = {}
     timings: dict[str, float] = {}
@@ -362,6 +366,10 @@ class WindowFacts(Facts):
     def with_drift(self, drift: DriftFacts) -> Self:
         """Return the facts with the drift by column."""
         return self._with(drift=drift)
+
+    def with_model(self, model_id: str, model_sha256: str) -> Self:
+        """Return the facts with the challenger that was saved."""
+        return self._with(model_id=model_id, model_sha256=model_sha256)
 
     def with_findings(self, before: Sequence[Finding] = (), after: Sequence[Finding] = ()) -> Self:
         """Return the facts with findings before and after those they have."""

@@ -226,6 +226,45 @@ _REVIEW_TRAITS = {
 }
 
 
+class ReviewChannel(StrEnum):
+    """How a decision reached us."""
+
+    AIRFLOW_PAGE = "airflow_page"
+    REQUIRED_ACTIONS = "required_actions"
+    MLFLOW_TAG = "mlflow_tag"
+    COMMAND_LINE = "command_line"
+    PYTHON = "python"
+
+    @property
+    def proves_identity(self) -> bool:
+        """Whether a service that people log in to vouches for who decided."""
+        return self in (ReviewChannel.AIRFLOW_PAGE, ReviewChannel.REQUIRED_ACTIONS)
+
+    @property
+    def label(self) -> str:
+        """How sentences name the channel."""
+        return _CHANNEL_LABELS[self]
+
+    def identity(self) -> dict[str, str]:
+        """Return what a record says of how it came and who vouches for the name in it."""
+        vouched = "Airflow" if self.proves_identity else NOT_PROVEN
+        return dict(zip(IDENTITY, (self.value, vouched), strict=True))
+
+
+_CHANNEL_LABELS = {
+    ReviewChannel.AIRFLOW_PAGE: "the page in Airflow",
+    ReviewChannel.REQUIRED_ACTIONS: "Airflow's Required Actions",
+    ReviewChannel.MLFLOW_TAG: "a tag in MLflow",
+    ReviewChannel.COMMAND_LINE: "the command line",
+    ReviewChannel.PYTHON: "a Python program",
+}
+
+IDENTITY = ("channel", "identity")
+"""Details of a record: how the decision came, and who vouches for the name in it."""
+NOT_PROVEN = "claimed"
+"""The identity of a person who was not asked to log in: anyone could have given the name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Why a review no longer waits: a decision, in the record or as a tag, or what ended it."""

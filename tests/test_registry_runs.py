@@ -12,7 +12,7 @@ import pytest
 
 from rtscv_mlops.errors import InputError, ServiceError
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.ledger import LEDGERS, Ledger, experiment_name
+from rtscv_mlops.tracking.ledger import Ledger, experiment_name
 from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.runs import WindowRun
 from tests.registries import KEY, MODEL, ROUNDS, client_of, new_database, race, race_processes

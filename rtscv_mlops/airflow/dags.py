@@ -44,6 +44,8 @@ LONG_AGO = datetime(2025, 1, 1, tzinfo=UTC)
 MAY_COME_LATE = (Code.NO_INPUT, Code.EMPTY_WINDOW)
 """Why a window could not be judged that may be judged when it is tried again."""
 RUN_ID, HAS_CHALLENGER, VERSION, STATUS = "run_id", "has_challenger", "version", "status"
+FACTS_SHA256 = "facts_sha256"
+"""What later tasks must find in MLflow, where others can write; they cannot write here."""
 CONTAINER = "base"
 """Airflow's name for the container that runs a task."""
 
@@ -196,6 +198,8 @@ class MonitorTasks:
         except NotAssessed as error:
             raise AirflowFailException(str(error)) from error
         ti.xcom_push(key=RUN_ID, value=judged.run_id)
+        if judged.assessed:
+            ti.xcom_push(key=FACTS_SHA256, value=judged.facts_sha256)
         if not judged.assessed:
             # End so that the window is not taken for a quiet one.
             if judged.code in MAY_COME_LATE and ti.try_number <= ti.max_tries:
@@ -207,7 +211,7 @@ class MonitorTasks:
 
     def write_report(self, ti: Any = None) -> None:
         """Compare the columns, and draw the page; the verdict stands without it."""
-        _pipeline_tasks().write_report(self.monitor, _run_id(ti))
+        _pipeline_tasks().write_report(self.monitor, _run_id(ti), _facts_sha256(ti))
 
     def register_challenger(self, ti: Any = None, outlet_events: Any = None) -> str:
         """Register the rectified model as a version, and offer it for review."""
@@ -215,7 +219,9 @@ class MonitorTasks:
         if not judged[HAS_CHALLENGER]:
             raise AirflowSkipException(f"Nothing to register: {judged['verdict']}.")
         try:
-            version: str = _pipeline_tasks().register_challenger(self.monitor, run_id)
+            version: str = _pipeline_tasks().register_challenger(
+                self.monitor, run_id, _facts_sha256(ti)
+            )
         except NotAssessed as error:
             raise AirflowSkipException(str(error)) from error
         asset = monitors.challenger_asset(self.monitor.model.name)
@@ -226,9 +232,11 @@ class MonitorTasks:
         """Send an alert if the monitor's rule says so, and close the window's run."""
         from rtscv_mlops.alerts.channels import notifier_channels
 
-        run_id = _run_id(context["ti"])
+        ti = context["ti"]
         channels = notifier_channels(self.monitor.airflow, context)
-        why: str = _pipeline_tasks().raise_alert(self.monitor, run_id, channels)
+        why: str = _pipeline_tasks().raise_alert(
+            self.monitor, _run_id(ti), _facts_sha256(ti), channels
+        )
         return why
 
     def promote_challenger(self, ti: Any = None, outlet_events: Any = None) -> str:
@@ -304,6 +312,11 @@ def _run_id(ti: Any) -> str:
     if not run_id:
         raise AirflowSkipException(f"{Task.RECTIFY} opened no MLflow run; see its log.")
     return str(run_id)
+
+
+def _facts_sha256(ti: Any) -> str:
+    """Return the digest of the verdict; empty if the window was not assessed."""
+    return str(ti.xcom_pull(task_ids=Task.RECTIFY.value, key=FACTS_SHA256) or "")
 
 
 def _pipeline_tasks() -> Any:

@@ -33,6 +33,8 @@ class Task(StrEnum):
 
 
 QUESTION = "question"
+FROM_PAGE = "@page"
+"""Ends the question of an answer that was given on our page, and not in Required Actions."""
 """Name of the param of a review that binds an answer to what the reviewer saw."""
 
 

@@ -15,11 +15,11 @@ from airflow.sdk import Param
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from rtscv_mlops.airflow.monitors import QUESTION, Task, shared_name
+from rtscv_mlops.airflow.monitors import FROM_PAGE, QUESTION, Task, shared_name
 from rtscv_mlops.airflow.trigger import ReviewTrigger
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, ReviewError, ServiceError
-from rtscv_mlops.outcomes import Answer, ReviewStatus
+from rtscv_mlops.outcomes import Answer, ReviewChannel, ReviewStatus
 
 APPROVE, REJECT = "Approve", "Reject"
 REASON = "reason"
@@ -154,6 +154,7 @@ class ReviewOperator(HITLOperator):
         from rtscv_mlops.review.answers import review_challenger
 
         user, given = event["responded_by_user"], event["params_input"] or {}
+        asked = str(given.get(QUESTION) or question)
         # With the id, since users may choose their names.
         is_id = user["name"] == user["id"]
         reviewer = user["name"] if is_id else f"{user['name']} ({user['id']})"
@@ -164,7 +165,10 @@ class ReviewOperator(HITLOperator):
                 approve=event["chosen_options"] == [APPROVE],
                 reviewer=reviewer,
                 reason=str(given.get(REASON) or ""),
-                question=str(given.get(QUESTION) or question),
+                question=asked.removesuffix(FROM_PAGE),
+                channel=ReviewChannel.AIRFLOW_PAGE
+                if asked.endswith(FROM_PAGE)
+                else ReviewChannel.REQUIRED_ACTIONS,
             )
         except ReviewError as error:
             if error.code == Code.DIGEST_MISMATCH:

@@ -91,9 +91,12 @@ def print_answered(version: "VersionSummary", monitor: Path) -> None:
 
 def print_audit(history: "History") -> None:
     """Print all decisions, and whether their record can be trusted."""
-    names = ["", "when", "what", "version", "by", "why"]
+    names = ["", "when", "what", "version", "by", "identity", "why"]
     rows = [
-        [str(one.number), one.at[:16].replace("T", " "), one.what, one.version, one.who, one.reason]
+        [
+            *(str(one.number), one.at[:16].replace("T", " "), one.what, one.version, one.who),
+            *(one.identity, one.reason),
+        ]
         for one in history.records
     ]
     print_table("Decisions" if rows else "No decisions yet", names, rows)

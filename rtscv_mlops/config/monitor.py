@@ -13,7 +13,7 @@ from pydantic import Field
 from rtscv_mlops.config import values
 from rtscv_mlops.config.inputs import LabelSettings, ReferenceSettings, SourceSettings
 from rtscv_mlops.config.scheduling import AirflowSettings
-from rtscv_mlops.outcomes import AlertVerdict
+from rtscv_mlops.outcomes import AlertVerdict, ReviewChannel
 
 MAX_SEED = 2**32 - 1  # the limit of NumPy
 MONITOR_NAME = r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$"
@@ -379,6 +379,12 @@ class ReviewSettings(values.Settings):
         "promotion.",
     )
 
+    channels: tuple[ReviewChannel, ...] | None = Field(
+        default=None,
+        description="How decisions may come. Default: every way; if airflow.reviewers names "
+        "people, only those where Airflow proves who decided.",
+    )
+
 
 class ReportSettings(values.Settings):
     """What reports and artifacts may copy from the source."""
@@ -456,6 +462,14 @@ class Monitor(values.Settings):
             yield values.Conflict(
                 ("report", "source"), "report.key needs a key: set source.key to its column"
             )
+
+    @property
+    def open_channels(self) -> tuple[ReviewChannel, ...]:
+        """How decisions may come."""
+        if self.review.channels is not None:
+            return self.review.channels
+        named = bool(self.airflow.reviewers)
+        return tuple(channel for channel in ReviewChannel if channel.proves_identity or not named)
 
     def result_settings(self) -> dict[str, Any]:
         """Return the settings that decide a window's result, as plain JSON."""

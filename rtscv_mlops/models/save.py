@@ -22,8 +22,9 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature, infer_signature
 from mlflow.tracking import MlflowClient
 
+from rtscv_mlops.config.monitor import ModelSettings
 from rtscv_mlops.errors import Code, ModelError
-from rtscv_mlops.models.load import Champion
+from rtscv_mlops.models.load import Champion, check_folder
 from rtscv_mlops.models.signature import METADATA
 from rtscv_mlops.models.trust import ADAPTERS, Manifest, choose_serialization, fetched, list_files
 from rtscv_mlops.process import GC_THRESHOLDS
@@ -203,13 +204,14 @@ def verify_version(
     example: pd.DataFrame | np.ndarray[Any, Any] | None = None,
     *,
     digest: str | None = None,
+    settings: ModelSettings | None = None,
     timeout: float = 300,
 ) -> list[Any]:
     """Load a stored model in a new process, and return what it predicts for the example.
 
     `uri` is `models:/<model_id>` or `models:/<name>/<version>`. The files are fetched here and
-    compared with `digest`; the process that loads them gets no address and no credential. Without
-    an example, the model's own input example is used.
+    compared with `digest`, and with what `settings` allow to be loaded; the process that loads
+    them gets no address and no credential. Without an example, the model's own is used.
     """
     with fetched(client, uri) as folder, TemporaryDirectory(prefix="rtscv-") as work:
         stored = list_files(folder).digest
@@ -219,6 +221,8 @@ def verify_version(
                 f"{digest[:12]}: they were changed. Do not use this model.",
                 code=Code.DIGEST_MISMATCH,
             )
+        if settings is not None:
+            check_folder(folder, settings, uri)
         rows = ""
         if isinstance(example, pd.DataFrame):
             rows = str(Path(work) / "rows.parquet")

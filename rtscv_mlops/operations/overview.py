@@ -3,18 +3,19 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import sha256
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, ServiceError, WindowError
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.outcomes import Answer
 from rtscv_mlops.review.answers import find_answer, question_id
-from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.promotion import History
-from rtscv_mlops.tracking.registry import REPORT, VERDICT, ModelRegistry, read_facts
+from rtscv_mlops.tracking.registry import (
+    REPORT,
+    VERDICT,
+    ModelRegistry,
+    read_sealed_report,
+)
 from rtscv_mlops.tracking.runs import RunLinks, RunSummary
 from rtscv_mlops.tracking.versions import VersionSummary
 from rtscv_mlops.window import Interval
@@ -131,7 +132,7 @@ def show_window(monitor: Monitor, run_id: str) -> WindowPage:
     version = next((each for each in versions if each.run_id == run.run_id), None)
     return WindowPage(
         run=run,
-        facts=read_facts(window_run) if VERDICT in files else None,
+        facts=registry.read_facts(run.run_id) if VERDICT in files else None,
         version=version,
         question=question_id(version) if version else "",
         answer=find_answer(monitor, version.version) if version and version.review else None,
@@ -161,14 +162,11 @@ def read_report(monitor: Monitor, run_id: str) -> bytes:
     """Return the report of a run; refuse one that was changed since it was written."""
     registry = ModelRegistry.open(monitor.model)
     summary, _ = _find_run(registry, monitor, run_id)
-    run = registry.run(summary.run_id)
-    digest = run.tags().get(tags.REPORT_SHA256, "")
-    with TemporaryDirectory() as folder:
-        page = Path(run.download(REPORT, folder)).read_bytes()
-    if digest and sha256(page).hexdigest() != digest:
+    seal = registry.find_seal(run_id)
+    if seal is None or not seal.report_sha256:
         raise ServiceError(
-            f"The report of run {run_id} is not the one that was written with the verdict: "
-            "the file was changed. Do not decide on it; run the window again.",
-            code=Code.DIGEST_MISMATCH,
+            f"The run {run_id} has no report that was sealed with its verdict. Run the window "
+            "again.",
+            code=Code.ARTIFACT_MISSING,
         )
-    return page
+    return read_sealed_report(registry.run(summary.run_id), seal)

@@ -25,21 +25,11 @@ from rtscv_mlops.review.question import describe, one_line
 from rtscv_mlops.tracking import registry, tags
 from rtscv_mlops.tracking.ledger import single_attempt
 from rtscv_mlops.tracking.runs import WindowRun
+from rtscv_mlops.tracking.seals import Seal
 from rtscv_mlops.window import Interval
 
 if TYPE_CHECKING:
     from rtscv_mlops.pipeline.stages import WindowContext
-
-VERSION_TAGS = (
-    tags.MONITOR,
-    tags.WINDOW,
-    tags.WINDOW_START,
-    tags.WINDOW_END,
-    tags.CHAMPION_VERSION,
-    tags.REPORT_SHA256,
-    tags.MODEL_SHA256,
-)
-"""Tags that a version copies from its window's run."""
 
 PATIENCE = 600.0
 """Seconds to wait for another process that has taken over the same window."""
@@ -148,7 +138,7 @@ def _judge(
     context = None
     try:
         context = stages.take_window(monitor, interval, progress)
-        if not context.run.is_complete:
+        if not (context.run.is_complete and context.registry.find_seal(context.run.run_id)):
             return go_on(context)
     except (InputError, NotAssessed) as error:
         if context is None:
@@ -163,27 +153,46 @@ def _judge(
             elif not _has_verdict(monitor, interval):
                 _record_untaken(monitor, interval, failure)
         raise
-    return read_back(context)
+    try:
+        return read_back(context)
+    except ServiceError as error:
+        if error.code == Code.DIGEST_MISMATCH:
+            _give_up_run(context.run, error)
+        raise
+
+
+def _give_up_run(run: WindowRun, error: ServiceError) -> None:
+    """Close a run whose files were changed since they were sealed; the next try opens another."""
+    verdict = Verdict.unassessed(error.code)
+    run = run.take_over()
+    run.set_tags({tags.KEY: f"given up {run.run_id}", tags.VERDICT: verdict})
+    run.set_tags({tags.STATE: f"{tags.FAILED}:{error.code}", tags.ERROR: str(error)})
 
 
 def _run_stages(context: "WindowContext", tell: Tell) -> Outcome:
     from rtscv_mlops.pipeline import stages
 
     monitor, run, version = context.monitor, context.run, None
-    tell("rectify_window")
-    done = stages.rectify_window(context)
-    tell("write_report")
-    try:
-        facts = stages.write_report(monitor, run, done.facts, done.evidence)
-    except ServiceError:
-        raise  # It passes, and the next try writes the report.
-    except Exception as error:  # Evidently raises anything, and the verdict does not need it.
-        log.exception("write_report failed; the verdict stands without a report")
-        text = f"The report could not be written: {type(error).__name__}: {error}"
-        facts = registry.add_finding(run, done.facts, Finding(FindingCode.REPORT_MISSING, text))
-    if done.challenger is not None:
+    seal = context.registry.find_seal(run.run_id)
+    if seal is not None:  # An earlier try was stopped after it had judged the window.
+        facts = context.registry.read_facts(run.run_id)
+    else:
+        tell("rectify_window")
+        done = stages.rectify_window(context)
+        tell("write_report")
+        try:
+            facts, report = stages.write_report(monitor, run, done.facts, done.evidence)
+        except ServiceError:
+            raise  # It passes, and the next try writes the report.
+        except Exception as error:  # Evidently raises anything, and the verdict does not need it.
+            log.exception("write_report failed; the verdict stands without a report")
+            text = f"The report could not be written: {type(error).__name__}: {error}"
+            finding, report = Finding(FindingCode.REPORT_MISSING, text), ""
+            facts = registry.add_finding(run, done.facts, finding)
+        seal = context.registry.seal(run, facts, report)
+    if facts.model_id:
         tell("register_challenger")
-        version = offer_challenger(monitor, run, facts)
+        version = offer_challenger(monitor, run, facts, seal)
     tell("raise_alert")
     alert = sending.raise_alert(monitor, run, facts)
     run.finish()
@@ -205,7 +214,7 @@ def _wait_for_other(run: WindowRun) -> bool:
 
 def _read_back(context: "WindowContext") -> Outcome:
     """Return the outcome of an earlier try; send its alert if that is still owed."""
-    run, facts = context.run, registry.read_facts(context.run)
+    run, facts = context.run, context.registry.read_facts(context.run.run_id)
     log.info("run_window: %s was finished before", context.window.interval)
     alert = "Finished before."
     if sending.alert_is_owed(run):
@@ -224,6 +233,8 @@ class TaskResult:
     verdict: str
     sentence: str
     has_challenger: bool = False
+    facts_sha256: str = ""
+    """What later stages must find in the run: files and tags there can be changed by others."""
 
     @property
     def assessed(self) -> bool:
@@ -241,14 +252,17 @@ def rectify_window(monitor: Monitor, interval: Interval) -> TaskResult:
     from rtscv_mlops.pipeline import stages
 
     def result(run: WindowRun, facts: WindowFacts) -> TaskResult:
-        has_challenger = facts.assessed and tags.MODEL_ID in run.tags()
-        return TaskResult(run.run_id, facts.verdict, one_line(facts), has_challenger)
+        has_challenger = facts.assessed and bool(facts.model_id)
+        digest = registry.facts_digest(facts)
+        return TaskResult(run.run_id, facts.verdict, one_line(facts), has_challenger, digest)
 
     def read_back(context: stages.WindowContext) -> TaskResult:
-        log.info("rectify_window: %s was finished before", interval)
-        return result(context.run, registry.read_facts(context.run))
+        log.info("rectify_window: %s was judged before", interval)
+        return result(context.run, context.registry.read_facts(context.run.run_id))
 
     def rectify(context: stages.WindowContext) -> TaskResult:
+        if context.registry.find_seal(context.run.run_id) is not None:
+            return read_back(context)
         done = stages.rectify_window(context)
         hand_over(context.run, done.evidence)
         return result(context.run, done.facts)
@@ -256,90 +270,113 @@ def rectify_window(monitor: Monitor, interval: Interval) -> TaskResult:
     return _judge(monitor, interval, rectify, read_back, result)
 
 
-def write_report(monitor: Monitor, run_id: str) -> str:
-    """Draw the report of a window from what was handed over; return its digest."""
+def write_report(monitor: Monitor, run_id: str, facts_sha256: str) -> str:
+    """Draw the report of a window from what was handed over, and seal it; return the seal's digest.
+
+    `facts_sha256` is what `rectify_window` returned: the facts in the run must have that digest.
+    """
     from rtscv_mlops.judging.evidence import delete_handed_over, take_over
     from rtscv_mlops.pipeline import stages
 
-    run = _open(monitor, run_id)
-    evidence = take_over(run)
-    if evidence is not None:
+    model, run = _open(monitor, run_id)
+    seal = model.find_seal(run_id)
+    if seal is None:
+        evidence = take_over(run)
+        if evidence is None:
+            raise ServiceError(
+                f"The run {run.run_id} has no report, and no rows to draw one from. Clear "
+                "rectify_window, so that the window is judged again.",
+                code=Code.ARTIFACT_MISSING,
+            )
         run = run.take_over()
-        stages.write_report(monitor, run, registry.read_facts(run), evidence)
-        delete_handed_over(run)
-    digest = run.tags().get(tags.REPORT_SHA256, "")
-    if not digest:
-        raise ServiceError(
-            f"The run {run.run_id} has no report, and no rows to draw one from. Clear "
-            "rectify_window, so that the window is judged again.",
-            code=Code.ARTIFACT_MISSING,
-        )
-    return digest
+        facts = registry.read_facts(run, (facts_sha256,))
+        seal = model.seal(run, *stages.write_report(monitor, run, facts, evidence))
+    delete_handed_over(run)
+    return seal.digest
 
 
-def register_challenger(monitor: Monitor, run_id: str) -> str:
-    """Register the rectified model of a window, and offer it for review; return its version."""
-    run = _open(monitor, run_id)
+def register_challenger(monitor: Monitor, run_id: str, facts_sha256: str) -> str:
+    """Register the rectified model of a window, and offer it for review; return its version.
+
+    `facts_sha256` is what `rectify_window` returned, for a window whose report failed.
+    """
+    model, run = _open(monitor, run_id)
     version = run.tags().get(tags.VERSION)
     if run.is_complete and version is not None:
         log.info("register_challenger: version %s was registered before", version)
         return version
     run = run.take_over()
-    facts = _settled_facts(run)
+    facts, seal = _sealed_facts(model, run, facts_sha256)
     try:
-        return offer_challenger(monitor, run, facts)
+        return offer_challenger(monitor, run, facts, seal)
     except (InputError, NotAssessed) as error:
         write_unassessed(run, facts, error)
         raise
 
 
-def raise_alert(monitor: Monitor, run_id: str, channels: tuple[Channel, ...] = ()) -> str:
-    """Send an alert if the monitor's rule asks for it, and close the run; return what was done."""
-    run = _open(monitor, run_id)
+def raise_alert(
+    monitor: Monitor, run_id: str, facts_sha256: str, channels: tuple[Channel, ...] = ()
+) -> str:
+    """Send an alert if the monitor's rule asks for it, and close the run; return what was done.
+
+    `facts_sha256` is what `rectify_window` returned; it is empty if that failed.
+    """
+    model, run = _open(monitor, run_id)
     if run.is_complete and not sending.alert_is_owed(run):
         return "Finished before."
     run = run.take_over()
-    facts = _settled_facts(run)
+    if facts_sha256:
+        facts, _ = _sealed_facts(model, run, facts_sha256)
+    else:
+        facts = registry.read_facts(run)
     decision = sending.raise_alert(monitor, run, facts, channels)
     if facts.assessed:
         run.finish()
     return decision.why
 
 
-def _open(monitor: Monitor, run_id: str) -> WindowRun:
-    return registry.ModelRegistry.connect(monitor.model).run(run_id)
+def _open(monitor: Monitor, run_id: str) -> tuple[registry.ModelRegistry, WindowRun]:
+    model = registry.ModelRegistry.connect(monitor.model)
+    return model, model.run(run_id)
 
 
-def _settled_facts(run: WindowRun) -> WindowFacts:
-    """Return the facts, with a finding if there is no report."""
+def _sealed_facts(
+    model: registry.ModelRegistry, run: WindowRun, facts_sha256: str
+) -> tuple[WindowFacts, Seal]:
+    """Return the facts and their seal; if the report failed, they are sealed without one."""
+    seal = model.find_seal(run.run_id)
+    if seal is not None:
+        return model.read_facts(run.run_id), seal
+    facts = _read_unreported(run, facts_sha256)
+    return facts, model.seal(run, facts, "")
+
+
+def _read_unreported(run: WindowRun, facts_sha256: str) -> WindowFacts:
+    """Return the facts of a window without a report, with a finding that says so.
+
+    Another task may have added the finding already, or the drift of a report that then failed:
+    what the facts were without them must have the digest.
+    """
     facts = registry.read_facts(run)
-    if facts.assessed and tags.REPORT_SHA256 not in run.tags():
-        facts = registry.add_finding(run, facts, NO_REPORT)
-    return facts
+    findings = tuple(finding for finding in facts.findings if finding != NO_REPORT)
+    judged = type(facts)(**(dict(facts) | {"drift": None, "findings": findings}))
+    if registry.facts_digest(judged) != facts_sha256:
+        registry.read_facts(run, (facts_sha256,))  # raises, with the reason
+    return registry.add_finding(run, judged, NO_REPORT)
 
 
 # -- the challenger
 
 
-def offer_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts) -> str:
+def offer_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts, seal: Seal) -> str:
     """Register the rectified model, verify that it answers, and offer it for review."""
-    client, model, run_tags = run.client, monitor.model.name, run.tags()
+    client, model = run.client, monitor.model.name
     versions = registry.ModelRegistry.of(client, monitor.model).versions
     _check_champion(monitor, run, facts.champion_version)
     check = run.check_attempt
-    version = versions.register(
-        facts.key,
-        run.run_id,
-        run_tags[tags.MODEL_ID],
-        named={name: run_tags[name] for name in VERSION_TAGS if name in run_tags},
-        description="",
-        check=check,
-    )
-    # The version may be of an earlier try or another process, which saved the same model as other
-    # files.
-    sealed = versions.get(version).model_sha256
-    run.set_tags({tags.MODEL_SHA256: sealed})
-    verify_version(client, f"models:/{model}/{version}", digest=sealed)
+    version = versions.register(seal, check=check)
+    uri = f"models:/{model}/{version}"
+    verify_version(client, uri, digest=seal.model_sha256, settings=monitor.model)
     links = registry.find_links(run, model, version).labelled()
     check()
     versions.describe(version, describe(facts, links, version))

@@ -233,6 +233,7 @@ def rectify_window(context: WindowContext) -> Rectification:
             registry.client, run.run_id, done.challenger, champion, example, run.check_attempt
         )
         run.set_tags({tags.MODEL_ID: saved.model_id, tags.MODEL_SHA256: saved.digest})
+        done = replace(done, facts=done.facts.with_model(saved.model_id, saved.digest))
         done = context.keep_training(done)
     context.keep_for_baseline(done.facts)
     write_facts(run, done.facts)
@@ -243,8 +244,8 @@ def rectify_window(context: WindowContext) -> Rectification:
 @on_one_thread
 def write_report(
     monitor: Monitor, run: WindowRun, facts: WindowFacts, evidence: Evidence
-) -> WindowFacts:
-    """Compare the columns, and write the report; return the facts with the drift."""
+) -> tuple[WindowFacts, str]:
+    """Compare the columns, and write the report; return facts with drift, and the digest."""
     # Evidently takes seconds to load, and only this needs it.
     from rtscv_mlops.report.drift import compare_columns
     from rtscv_mlops.report.figures import draw_plots
@@ -263,4 +264,4 @@ def write_report(
     run.set_tags({tags.REPORT_SHA256: digest})
     summary = f"{drift.drifted} of {len(drift.columns)} columns drifted"
     log.info("write_report: %s", "no column could be compared" if drift.share is None else summary)
-    return facts
+    return facts, digest

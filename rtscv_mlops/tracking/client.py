@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import mlflow
 import requests
+from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.store.entities import PagedList
 from mlflow.tracking import MlflowClient as MlflowClient
@@ -28,6 +29,8 @@ CLIENT_DEFAULTS = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
 """Environment variables of MLflow's client, where the user has not set them."""
+PAGE = 1000
+"""Results of a search that are fetched at once."""
 ABSENT = ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND")
 NOT_JSON = "not in a valid JSON format"
 ERROR_STATUS = re.compile(r"too many (\d+) error responses")
@@ -189,6 +192,17 @@ def read_pages(search: Callable[[str | None], PagedList[T]]) -> Iterator[T]:
         token = page.token
         if not token:
             return
+
+
+def search_versions(client: MlflowClient, model: str, condition: str) -> Iterator[ModelVersion]:
+    """Yield a model's versions that meet a condition, which may be empty; names may have quotes."""
+    quote = "'" if "'" not in model else '"'
+    named = f"name = {quote}{model}{quote}" if quote not in model else ""
+    wanted = " and ".join(filter(None, (condition, named)))
+    versions: Iterator[ModelVersion] = read_pages(
+        lambda token: client.search_model_versions(wanted, PAGE, page_token=token)
+    )
+    yield from (version for version in versions if version.name == model)
 
 
 def make_experiment(client: MlflowClient, name: str, artifacts: str) -> None:

@@ -35,7 +35,7 @@ const send = async (form, option) => {
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify({
       chosen_options: [option],
-      params_input: { reason: reason || null, question: form.dataset.question },
+      params_input: { reason: reason || null, question: `${form.dataset.question}@page` },
     }),
   });
 };
