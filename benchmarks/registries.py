@@ -1,7 +1,9 @@
 """MLflow databases made from one template, and models in them. Tests use them too."""
 
 import shutil
+from datetime import UTC, datetime
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -9,10 +11,14 @@ import mlflow
 from mlflow.entities import LoggedModelStatus
 from mlflow.tracking import MlflowClient
 
+from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.tracking.ledger import Ledger
+from rtscv_mlops.tracking.registry import REPORT, VERDICT, facts_digest, facts_text
+from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.tracking.seals import Seal, claim_seal
 
 MODEL = "letters"
+REPORT_PAGE = "<p>What was found.</p>"
 
 
 @cache
@@ -65,8 +71,28 @@ def seal_window(
     champion: str = "1",
     model: str = MODEL,
     model_sha256: str = "m" * 64,
+    files: bool = False,
 ) -> Seal:
-    """Seal one day's window, as if it had been judged; its run has no files."""
+    """Seal one day's window, as if it had been judged; with `files` it has verdict and report."""
+    facts_sha256, report_sha256 = "f" * 64, "r" * 64
+    if files:
+        facts = WindowFacts(
+            key=key,
+            monitor="monitor",
+            model=model,
+            champion_version=champion,
+            window_start=datetime(2026, 1, day, tzinfo=UTC),
+            window_end=datetime(2026, 1, day + 1, tzinfo=UTC),
+            verdict="unknowns",
+            headline="About 10 % of this window is unknown.",
+            model_id=model_id,
+            model_sha256=model_sha256,
+        )
+        run = WindowRun(client, run_id)
+        run.write_text(VERDICT, facts_text(facts))
+        run.write_text(REPORT, REPORT_PAGE)
+        facts_sha256 = facts_digest(facts)
+        report_sha256 = sha256(REPORT_PAGE.encode()).hexdigest()
     seal = Seal(
         run_id=run_id,
         key=key,
@@ -76,8 +102,8 @@ def seal_window(
         window_end=f"2026-01-{day + 1:02d}T00:00:00+00:00",
         champion_version=champion,
         verdict="unknowns",
-        facts_sha256="f" * 64,
-        report_sha256="r" * 64,
+        facts_sha256=facts_sha256,
+        report_sha256=report_sha256,
         model_id=model_id,
         model_sha256=model_sha256,
     )

@@ -16,10 +16,8 @@ from tests.registries import (
     client_of,
     log_model,
     race,
-    version_tags,
+    seal_window,
 )
-
-SEEN = {"seen_champion": "1", "seen_report": "r" * 64, "seen_model": "m" * 64}
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +34,8 @@ def challenge(client, model, key, day):
     run.log_metrics({"unknown_rate": 0.07})
     run.write_json("verdict.json", {"day": day})
     model_id = log_model(client, run.run_id)
-    version = registry.versions.register(
-        key, run.run_id, model_id, named=version_tags(day), description="d"
-    )
+    seal = seal_window(client, key, run.run_id, model_id, day=day, model=model)
+    version = registry.versions.register(seal)
     run.finish()
     return run, version
 
@@ -59,7 +56,8 @@ def test_the_whole_way_through_a_server(server, tmp_path):
 
     assert registry.versions.offer(version).review == "pending"
     assert registry.versions.aliases()["challenger"] == version
-    registry.decisions.record(version, True, "ann", "new class", **SEEN)
+    seal = registry.versions.get(version).seal.digest
+    registry.decisions.record(version, True, "ann", "new class", seen_champion="1", seen_seal=seal)
     moved = race(4, lambda _: registry.decisions.promote(version))
     assert len({each.number for each in moved}) == 1
     assert registry.versions.aliases() == {"champion": version, "previous_champion": "1"}

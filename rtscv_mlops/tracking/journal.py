@@ -11,7 +11,7 @@ import re
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -174,6 +174,13 @@ class Journal:
         """
         for _ in range(MOST_LOSSES):
             records = self.read()
+            missing = _missing({record.number for record in records})
+            if missing:
+                raise ServiceError(
+                    f"Record {missing[0]} of the ledger cannot be read. Nothing is decided on a "
+                    "past with a gap. See `rtscv-mlops audit verify`.",
+                    code=Code.RECORD_DAMAGED,
+                )
             try:
                 entry = propose(records)
             except ReviewError:
@@ -211,8 +218,13 @@ class Journal:
             return []
         claims = self.claims()
         texts = _numbered(claims)
-        numbers = range(1, max(texts, default=0))
-        damage = [f"Record {number} is gone." for number in numbers if number not in texts]
+        params = self.ledger.params()
+        damage = [
+            f"Record {number} of the ledger cannot be read: it was changed."
+            if f"{PREFIX}{number:06d}" in params
+            else f"Record {number} is gone."
+            for number in _missing(texts)
+        ]
         damage += [
             f"{name!r} in the ledger is not a valid claim, and is passed over: it was written by "
             "another program, or by a person."
@@ -346,6 +358,11 @@ def _numbered(claims: Mapping[str, str]) -> dict[int, str]:
     records = (name for name in claims if RECORD.fullmatch(name))
     texts = {int(name.removeprefix(PREFIX)): claims[name] for name in records}
     return dict(sorted(texts.items()))
+
+
+def _missing(numbers: Collection[int]) -> list[int]:
+    """Return the numbers of records that should be there and are not."""
+    return [number for number in range(1, max(numbers, default=0)) if number not in numbers]
 
 
 def _reason_digest(reason: str) -> dict[str, str]:

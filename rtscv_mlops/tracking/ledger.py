@@ -401,17 +401,28 @@ class _Founder:
         return Place(held, home.experiment_id)
 
     def take_over_renamed(self) -> Place | None:
-        """Give the experiment of the model's former name its new name; None if there is none."""
+        """Give the experiments of the model's former name its new name; None if there are none."""
         for version in search_versions(self.client, self.model, IS_CHALLENGER):
             run = get_or_none(self.client.get_run, version.run_id or "")
-            if run is None:
+            home = self.client.get_experiment(run.info.experiment_id) if run else None
+            if home is None:
                 continue
-            home = self.client.get_experiment(run.info.experiment_id)
-            former = home.tags.get(tags.MODEL)
-            if tags.LEDGER in home.tags and former and former != self.model:
-                if get_or_none(self.client.get_registered_model, former) is None:
-                    self.client.rename_experiment(home.experiment_id, experiment_name(self.model))
-                    return Place(home.tags[tags.LEDGER], home.experiment_id)
+            names = (home.name, f"{home.name}/anchor", f"{home.name}/ledger")
+            experiments = [self.client.get_experiment_by_name(name) for name in names]
+            former = next(
+                (
+                    each.tags[tags.MODEL]
+                    for each in filter(None, experiments)
+                    if tags.LEDGER in each.tags
+                ),
+                self.model,
+            )
+            if get_or_none(self.client.get_registered_model, former) is not None:
+                continue
+            for experiment in filter(None, experiments):
+                name = experiment.name.replace(home.name, experiment_name(self.model), 1)
+                self.client.rename_experiment(experiment.experiment_id, name)
+            return self.find()
         return None
 
     def point_at(self, ledger: str) -> None:

@@ -163,7 +163,8 @@ def open_window_run(
     another champion or other settings make another run, which points at the one before.
     """
     runs = registry.runs.find(monitor=monitor.name, window=interval.id)
-    unassessed = [run for run in runs if not is_assessed(run)]
+    changed = f"{tags.FAILED}:{Code.DIGEST_MISMATCH}"  # Such a run is sealed, and given up.
+    unassessed = [run for run in runs if not is_assessed(run) and run.state != changed]
     if unassessed and facts.key not in [run.key for run in runs]:
         again = registry.run(unassessed[0].run_id)
         again.set_tags({tags.KEY: facts.key})

@@ -23,7 +23,7 @@ from rtscv_mlops.review.answers import review_challenger
 from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.runs import WindowRun
 from tests.catalogue.bench import DAY, GAPS, Bench, Part, error_of, shapes, traffic
-from tests.registries import KEY, add_champion, log_model, version_tags
+from tests.registries import KEY, add_champion, log_model, seal_window
 
 PART = Part()
 FEATURES = ["height", "width"]
@@ -363,12 +363,12 @@ def leftovers(bench):
     )
 
     assert registry.runs.open(KEY).run_id == run.run_id
-    given = {"named": version_tags(5), "description": ""}
-    version = registry.versions.register(KEY, run.run_id, model_id, **given)
+    seal = seal_window(client, KEY, run.run_id, model_id, day=5, model=model)
+    version = registry.versions.register(seal)
 
     assert [one.run_id for one in registry.runs.find()] == [run.run_id]
     assert WindowRun(client, rival).tags()["rtscv.duplicate_of"] == run.run_id
-    assert registry.versions.register(KEY, run.run_id, model_id, **given) == version
+    assert registry.versions.register(seal) == version
     assert version != str(half.version)
     reviews = {one.version: one.review for one in registry.versions.all()}
     assert reviews == {version: "", str(half.version): ""}
