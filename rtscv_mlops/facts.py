@@ -25,6 +25,7 @@ class FindingCode(StrEnum):
     CANARY_MISSED = auto()
     CANARY_NOT_PLANTED = auto()
     CHAMPION = auto()
+    CLOCK = auto()
     COMPUTE = auto()
     COPIES = auto()
     DECISION_RECORD = auto()

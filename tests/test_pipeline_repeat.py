@@ -13,6 +13,7 @@ import pytest
 from benchmarks.deployments import EMPTY, KNOWN, MODEL, NEW, QUIET, Deployment, leaves
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ServiceError
+from rtscv_mlops.operations.overview import find_window, show_window
 from rtscv_mlops.pipeline import run, stages
 from rtscv_mlops.pipeline.run import run_window
 from rtscv_mlops.pipeline.stages import take_window
@@ -126,6 +127,23 @@ def test_late_rows_make_another_run(tmp_path):
     assert later.tags()["rtscv.rerun_of"] == before.run_id
     assert read_facts(WindowRun(deployment.client, before.run_id)) == facts
     assert deployment.run(QUIET).run_id == outcome.run_id
+
+
+def test_a_clock_that_went_back_hides_no_newer_judgement(tmp_path):
+    """Which run of a window is the latest is counted, not read from the clocks of workers."""
+    deployment = deployed(tmp_path)
+    before = deployment.run(QUIET)
+    deployment.write_day(QUIET, *leaves(7, {"oak": 20}), part="late")
+    later = deployment.run(QUIET)
+    # What MLflow would hold if the second worker's clock were a day behind.
+    client, day = deployment.client, 24 * 3600 * 1000
+    ended = client.get_run(before.run_id).info.end_time - day
+    client.set_terminated(later.run_id, "FINISHED", ended)
+
+    latest = find_window(deployment.monitor(), Interval.day(QUIET))
+
+    assert latest == later.run_id
+    assert show_window(deployment.monitor(), before.run_id).newer_run == later.run_id
 
 
 def test_other_settings_make_another_run_and_old_ones_find_theirs(tmp_path):

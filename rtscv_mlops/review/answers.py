@@ -13,9 +13,10 @@ from rtscv_mlops.models.trust import model_digest
 from rtscv_mlops.outcomes import Answer, ReviewStatus
 from rtscv_mlops.review.question import ask, describe
 from rtscv_mlops.text import plain
+from rtscv_mlops.tracking.client import has_server, server_time
 from rtscv_mlops.tracking.promotion import History
 from rtscv_mlops.tracking.registry import ModelRegistry, find_links, is_assessed, read_facts
-from rtscv_mlops.tracking.versions import VersionSummary
+from rtscv_mlops.tracking.versions import Versions, VersionSummary
 from rtscv_mlops.window import Interval
 
 UNNAMED = "an unnamed user of the MLflow registry"
@@ -133,7 +134,7 @@ def review_challenger(
     """
     registry = ModelRegistry.connect(monitor.model)
     seen = _pick(list_challengers(monitor), monitor, version)
-    if seen.is_pending and (expiry := _find_expiry(monitor, seen)):
+    if seen.is_pending and (expiry := _find_expiry(monitor, registry.versions, seen)):
         registry.versions.close_review(seen.version, ReviewStatus(expiry.status), expiry.reason)
     if approve:
         _check_files(registry, seen)
@@ -224,7 +225,7 @@ def find_answer(monitor: Monitor, version: str, warn: Warn = ignore) -> Answer |
         return Answer.stale(why)
     if asked.answered:
         return Answer(asked.answered, asked.reviewer or UNNAMED, asked.reason, recorded=False)
-    expiry = _find_expiry(monitor, asked)
+    expiry = _find_expiry(monitor, versions, asked)
     if asked.invalid_answer and not expiry:
         warn(asked.invalid_answer)
     return expiry
@@ -260,11 +261,28 @@ def carry_out_answer(monitor: Monitor, warn: Warn = ignore) -> tuple[str, Answer
     return waiting.version, answer
 
 
-def _find_expiry(monitor: Monitor, version: VersionSummary) -> Answer | None:
-    """Return the end of a review that was not answered in time; None if there is time left."""
+def _find_expiry(monitor: Monitor, versions: Versions, version: VersionSummary) -> Answer | None:
+    """Return the end of a review that was not answered in time; None if there is time left.
+
+    A review is closed for good, so the clocks of this machine and of the MLflow server must agree.
+    """
     expires = monitor.review.expires
-    is_late = datetime.now(UTC) - version.created > expires
-    return Answer.expired(f"There was no answer within {expires}.") if is_late else None
+    deadline, now = version.created + expires, datetime.now(UTC)
+    if now <= deadline:
+        return None
+    if has_server(versions.client):
+        at_server = server_time(versions.client)
+        if at_server is None or at_server <= deadline:
+            told = f"{at_server:%Y-%m-%d %H:%M}" if at_server else "not known"
+            log.warning(
+                "The review of version %s has expired by the clock of this machine (%s UTC), but "
+                "not by that of the MLflow server (%s). It stays open; check both clocks.",
+                version.version,
+                f"{now:%Y-%m-%d %H:%M}",
+                told,
+            )
+            return None
+    return Answer.expired(f"There was no answer within {expires}.")
 
 
 def _check_files(registry: ModelRegistry, seen: VersionSummary) -> None:

@@ -121,10 +121,10 @@ def open_window_run(
         tags.WINDOW_START: interval.start.isoformat(),
         tags.WINDOW_END: interval.end.isoformat(),
         tags.CHAMPION_VERSION: facts.champion_version,
+        tags.TRY: str(1 + max((run.tried for run in runs), default=0)),
     }
     if before:
-        latest = max(before, key=lambda run: run.ended.timestamp() if run.ended else 0.0)
-        named[tags.RERUN_OF] = latest.run_id
+        named[tags.RERUN_OF] = max(before, key=lambda run: run.age).run_id
     run = registry.runs.open(facts.key, named)
     # A run that is tried again may have been created before there was a champion. A process that
     # was held up in between may find that another one has completed it.

@@ -26,6 +26,8 @@ ALERTED = "rtscv.alerted"
 OF_ALERTS = (ALERT, ALERT_DUE, ALERTED)
 BASELINE = "rtscv.baseline"
 RERUN_OF = "rtscv.rerun_of"
+# Counts the tries at a window over all of its runs: clocks of workers differ.
+TRY = "rtscv.try"
 REPORT_SHA256 = "rtscv.report_sha256"
 MODEL_SHA256 = "rtscv.model_sha256"
 MODEL_ID = "rtscv.model_id"
