@@ -11,6 +11,9 @@ from typing import Literal, Self
 PRODUCT = "rtscv-mlops"
 """Who closes a review that no person answered."""
 
+NOT_CARRIED_OUT = "not_carried_out"
+"""Kind of the record of an answer that came to nothing."""
+
 REVIEW_TAG = "rtscv.review"
 REVIEWER_TAG = "rtscv.reviewer"
 REASON_TAG = "rtscv.reason"

@@ -10,17 +10,14 @@ from rtscv_mlops.errors import Code, NotAssessed, ReviewError
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.models.load import load_champion
 from rtscv_mlops.models.trust import model_digest
-from rtscv_mlops.outcomes import Answer, ReviewStatus
+from rtscv_mlops.outcomes import REASON_TAG, Answer, ReviewStatus
 from rtscv_mlops.review.question import ask, describe
 from rtscv_mlops.text import plain
 from rtscv_mlops.tracking.client import has_server, server_time
 from rtscv_mlops.tracking.promotion import History
 from rtscv_mlops.tracking.registry import ModelRegistry, find_links, is_assessed, read_facts
-from rtscv_mlops.tracking.versions import Versions, VersionSummary
+from rtscv_mlops.tracking.versions import UNNAMED, Versions, VersionSummary
 from rtscv_mlops.window import Interval
-
-UNNAMED = "an unnamed user of the MLflow registry"
-"""The reviewer of an answer by tag that has no reviewer tag."""
 
 Warn = Callable[[str], object]
 """Takes a sentence that a person should read, such as the warning method of a logger."""
@@ -130,10 +127,46 @@ def review_challenger(
     Raises
     ------
     ReviewError
-        If the version does not wait for review, or is not what the reviewer saw.
+        If the version does not wait for review, is not what the reviewer saw, or if a required
+        reason is missing. An answer to an offered version that is refused is kept in the record.
     """
     registry = ModelRegistry.connect(monitor.model)
     seen = _pick(list_challengers(monitor), monitor, version)
+    try:
+        check_reason(monitor, reason)
+        _decide(monitor, registry, seen, approve, reviewer, reason, question)
+    except ReviewError as error:
+        # Who answers a command without a reason is told so at once, and has not answered yet.
+        is_answer = error.code != Code.NO_REASON or question is not None
+        if is_answer and seen.review not in ("", ReviewStatus.BLOCKED):
+            registry.decisions.keep_refused(seen, approve, reviewer, reason, error)
+        raise
+    decided = registry.versions.get(seen.version)
+    log.info("review_challenger: version %s is %s by %s", decided.version, decided.review, reviewer)
+    return decided
+
+
+def check_reason(monitor: Monitor, reason: str) -> None:
+    """Refuse a decision without the reason that the monitor asks for."""
+    if monitor.review.reason == "required" and not reason.strip():
+        raise ReviewError(
+            "A decision needs a reason, for the record. Say why in a few words: --reason on the "
+            "command line, the tag rtscv.reason in MLflow. To allow decisions without one, set "
+            "review.reason to optional in the monitor.",
+            code=Code.NO_REASON,
+        )
+
+
+def _decide(
+    monitor: Monitor,
+    registry: ModelRegistry,
+    seen: VersionSummary,
+    approve: bool,
+    reviewer: str,
+    reason: str,
+    question: str | None,
+) -> None:
+    """Record a decision after all checks."""
     if seen.is_pending and (expiry := _find_expiry(monitor, registry.versions, seen)):
         registry.versions.close_review(seen.version, ReviewStatus(expiry.status), expiry.reason)
     if approve:
@@ -154,9 +187,6 @@ def review_challenger(
         seen_report=seen.report_sha256,
         seen_model=seen.model_sha256,
     )
-    decided = registry.versions.get(seen.version)
-    log.info("review_challenger: version %s is %s by %s", decided.version, decided.review, reviewer)
-    return decided
 
 
 def question_id(version: VersionSummary) -> str:
@@ -223,17 +253,24 @@ def find_answer(monitor: Monitor, version: str, warn: Warn = ignore) -> Answer |
         now = f"version {champion}" if champion else "not set"
         why = f"The champion is {now}; it was version {asked.champion_version} when this was asked."
         return Answer.stale(why)
-    if asked.answered:
+    is_reasoned = monitor.review.reason == "optional" or asked.reason.strip()
+    if asked.answered and is_reasoned:
         return Answer(asked.answered, asked.reviewer or UNNAMED, asked.reason, recorded=False)
     expiry = _find_expiry(monitor, versions, asked)
     if asked.invalid_answer and not expiry:
         warn(asked.invalid_answer)
+    if asked.answered and not expiry:
+        warn(
+            f"Version {version} was {asked.answered} by tag and waits for its reason: set the tag "
+            f"{REASON_TAG}. Until then nothing is carried out."
+        )
     return expiry
 
 
 def collect_answer(monitor: Monitor, version: str, warn: Warn = ignore) -> Answer | None:
     """Record what `find_answer` finds, after the same checks as for any decision."""
     registry = ModelRegistry.connect(monitor.model)
+    registry.versions.keep_late_answers()
     answer = find_answer(monitor, version, warn)
     if answer is None or answer.recorded:
         return answer
@@ -244,6 +281,14 @@ def collect_answer(monitor: Monitor, version: str, warn: Warn = ignore) -> Answe
         return Answer(decided.review, decided.reviewer, decided.reason)
     record = registry.versions.close_review(version, status, answer.reason)
     return Answer(record.kind, record.who, record.reason)
+
+
+def collect_answered(monitor: Monitor, version: str) -> None:
+    """Record a valid answer by tag; one that is refused is kept in the record as such."""
+    try:
+        collect_answer(monitor, version, log.warning)
+    except ReviewError as error:
+        log.warning("review_challenger: %s", error)
 
 
 def carry_out_answer(monitor: Monitor, warn: Warn = ignore) -> tuple[str, Answer] | None:
@@ -299,6 +344,7 @@ def _check_files(registry: ModelRegistry, seen: VersionSummary) -> None:
 
 def undo_roll_back(monitor: Monitor, reviewer: str, reason: str) -> str:
     """Undo the last rollback; return the version that serves again."""
+    check_reason(monitor, reason)
     registry = ModelRegistry.connect(monitor.model)
     taken = registry.decisions.rolled_back_version()
     for one in list_challengers(monitor):
@@ -324,6 +370,7 @@ def roll_back(monitor: Monitor, reviewer: str, reason: str) -> str:
     str
         The version that serves again.
     """
+    check_reason(monitor, reason)
     return ModelRegistry.connect(monitor.model).decisions.roll_back(reviewer, reason).version
 
 

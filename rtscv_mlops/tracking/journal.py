@@ -18,13 +18,14 @@ from hashlib import sha256
 from pathlib import Path
 
 from rtscv_mlops.errors import Code, ReviewError, ServiceError
-from rtscv_mlops.outcomes import ReviewStatus
+from rtscv_mlops.outcomes import NOT_CARRIED_OUT, ReviewStatus
 from rtscv_mlops.tracking.ledger import Ledger
 from rtscv_mlops.tracking.runs import WindowRun
 
 OUTCOMES = tuple(status for status in ReviewStatus if status.is_final)
 PROMOTED, ROLLED_BACK = "promoted", "rolled_back"
 MOVES = (PROMOTED, ROLLED_BACK)
+ANSWER, BECAUSE = "answer", "because"
 FROM = "from"
 """Detail of a move: the version that served before it."""
 
@@ -34,6 +35,7 @@ COPIES = "decisions"
 COPY = re.compile(rf"{COPIES}/([0-9]{{6}})\.json")
 NAME_LIMIT = 200
 REASON_LIMIT = 1500
+BECAUSE_LIMIT = 400
 REASON_SHA256 = "reason_sha256"
 MOST_LOSSES = 200
 
@@ -66,6 +68,9 @@ class Record(Entry):
     @property
     def what(self) -> str:
         """What became of the version; a rollback names the one that serves again."""
+        if self.kind == NOT_CARRIED_OUT:
+            answer, why = self.details.get(ANSWER, "answered"), self.details.get(BECAUSE, "")
+            return f"{answer}, but not carried out ({why})"
         if self.kind != ROLLED_BACK:
             return self.kind
         before = self.details.get(FROM)
@@ -178,6 +183,22 @@ class Journal:
             f"{self.ledger.model!r}. Try again.",
             code=Code.BUSY,
         )
+
+    def keep_refused(
+        self, version: str, key: str, answer: str, who: str, reason: str, why: str
+    ) -> None:
+        """Record an answer that was not carried out, once, so that no answer is lost."""
+        details = {ANSWER: answer, BECAUSE: shortened(why, BECAUSE_LIMIT)}
+        entry = Entry(NOT_CARRIED_OUT, version, key, who, reason, details)
+
+        def propose(records: list[Record]) -> Entry | None:
+            of_version = (one for one in records if (one.version, one.key) == (version, key))
+            is_kept = any(
+                one.repeats(entry) and one.details.get(ANSWER) == answer for one in of_version
+            )
+            return None if is_kept else entry
+
+        self.append(propose)
 
     def find_damage(self) -> list[str]:
         """Check the chain and the copies; return a sentence for each record that does not fit."""

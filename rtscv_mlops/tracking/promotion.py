@@ -92,6 +92,20 @@ class Decisions:
 
             return self.versions.record_outcome(moves.journal, entry, propose)
 
+    def keep_refused(
+        self, asked: VersionSummary, approved: bool, who: str, reason: str, error: ReviewError
+    ) -> None:
+        """Record a person's answer that was not carried out, and why."""
+        with asking(f"record the answer on version {asked.version} of {self._model!r}"):
+            journal = self.versions.journal()
+            held = outcome(journal.read(), asked.version, asked.key)
+            why = str(error)
+            if held is not None and held.kind == ReviewStatus.SUPERSEDED:
+                why = f"too late: version {held.reason} had superseded it"
+            journal.keep_refused(
+                asked.version, asked.key, ReviewStatus.decided(approved), who, reason, why
+            )
+
     def promote(self, version: str) -> Record:
         """Make an approved version the champion; a retry of the same decision changes nothing."""
         with asking(f"promote version {version} of {self._model!r}"):

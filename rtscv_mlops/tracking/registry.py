@@ -111,8 +111,9 @@ def open_window_run(
     if unassessed and facts.key not in [run.key for run in runs]:
         again = registry.run(unassessed[0].run_id)
         again.set_tags({tags.KEY: facts.key})
-        # An alert that the window could not be judged does not say what it holds.
-        again.drop_tags(tags.OF_ALERTS)
+        # An alert that the window could not be judged does not say what it holds, and what a
+        # judgement against another champion left behind is not part of the next one.
+        again.drop_tags((*tags.OF_ALERTS, *tags.OF_JUDGEMENT))
     before = [run for run in runs if is_assessed(run) and run.key != facts.key]
     named = {
         "mlflow.runName": f"{monitor.name} {interval}",

@@ -33,6 +33,15 @@ TAG_LIMIT = 5000
 CREATION_TIMEOUT = 10.0
 """Seconds that a concurrent writer may take to create a version, before we create it instead."""
 MOST_WRITERS = 20
+UNNAMED = "an unnamed user of the MLflow registry"
+"""The reviewer of an answer by tag that has no reviewer tag."""
+
+Collect = Callable[["VersionSummary"], object]
+"""Takes a version that a person has answered by tag, and records the answer if it is valid."""
+
+
+def leave(version: "VersionSummary") -> None:
+    """Record nothing of an answer by tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,9 @@ class VersionSummary:
     reason: str
     decided_at: datetime | None
     created: datetime
+    tagged_by: str = ""
+    tagged_reason: str = ""
+    """Who answered by tag, and why, by the tags that belong to people."""
 
     @classmethod
     def of(cls, version: ModelVersion, records: list[Record]) -> "VersionSummary":
@@ -85,6 +97,8 @@ class VersionSummary:
             reason=held.reason if held else named.get(tags.REASON, ""),
             decided_at=moment(held.at) if held else None,
             created=datetime.fromtimestamp(version.creation_timestamp / 1000, UTC),
+            tagged_by=named.get(tags.REVIEWER, "") or UNNAMED,
+            tagged_reason=named.get(tags.REASON, ""),
         )
 
     @property
@@ -101,6 +115,14 @@ class VersionSummary:
         """What a person answered by tag and is not carried out yet; empty if there is nothing."""
         answer = self.answer.strip().lower()
         return answer if self.is_pending and answer in ReviewStatus.answers() else ""
+
+    @property
+    def late_answer(self) -> str:
+        """What a person answered by tag after the review was closed; empty if there is nothing."""
+        answer = self.answer.strip().lower()
+        closed = bool(self.review) and not ReviewStatus(self.review).is_answer
+        is_late = closed and not self.is_pending and self.review != ReviewStatus.BLOCKED
+        return answer if is_late and answer in ReviewStatus.answers() else ""
 
     @property
     def invalid_answer(self) -> str:
@@ -228,11 +250,19 @@ class Versions:
             repeat(self.client.set_tag, run_id, tags.VERSION, version)
         return version
 
-    def offer(self, version: str, *, blocked: str = "", check: Check = unchecked) -> VersionSummary:
+    def offer(
+        self,
+        version: str,
+        *,
+        blocked: str = "",
+        check: Check = unchecked,
+        collect: Collect = leave,
+    ) -> VersionSummary:
         """Ask for the review of a verified version, or mark it as blocked; return where it stands.
 
         At most one version of a model awaits review: that of the latest window, built from the
         champion of now; the others are superseded. A repeat changes nothing that was decided.
+        `collect` is called for a version that would be superseded and has an answer by tag.
         """
         journal = self.journal()
         offered = self.get(version)
@@ -246,10 +276,23 @@ class Versions:
                     self._tag(offered.version, tags.REVIEW, ReviewStatus.PENDING.value)
                 check()
                 self._tag(offered.version, tags.STATE, tags.COMPLETE)
-            self._leave_one_pending(journal, check)
+            self._leave_one_pending(journal, check, collect)
+            self.keep_late_answers()
         return self.get(version)
 
-    def _leave_one_pending(self, journal: Journal, check: Check) -> None:
+    def keep_late_answers(self) -> None:
+        """Record answers by tag to reviews that were closed before."""
+        for late in self.all():
+            if late.late_answer:
+                why = f"the review was closed before: {late.review}"
+                if late.review == ReviewStatus.SUPERSEDED:
+                    why = f"too late: version {late.reason} had superseded it"
+                self.journal().keep_refused(
+                    *(late.version, late.key, late.late_answer),
+                    *(late.tagged_by, late.tagged_reason, why),
+                )
+
+    def _leave_one_pending(self, journal: Journal, check: Check, collect: Collect) -> None:
         """Supersede all but the newest challenger, which gets the alias.
 
         Each writer marks its own version before it looks at the others, so of two at once at least
@@ -263,6 +306,8 @@ class Versions:
             )
             for older in pending[:-1]:
                 check()
+                if older.answered:
+                    collect(older)
                 self._close(journal, older, ReviewStatus.SUPERSEDED, pending[-1].version)
             if not pending or aliases.get(CHALLENGER) == pending[-1].version:
                 return
@@ -293,12 +338,12 @@ class Versions:
         """Record how a review ended and show it on the version; return the record that holds."""
         held = outcome(journal.append(propose), entry.version, entry.key)
         assert held is not None  # just recorded
-        shown = {
-            tags.REVIEW: held.kind,
-            tags.REVIEWER: held.who,
-            tags.REASON: held.reason,
-            tags.DECIDED_AT: held.at,
-        }
+        status, shown = ReviewStatus(held.kind), {tags.DECIDED_AT: held.at}
+        if status.is_answer or status is ReviewStatus.BLOCKED:
+            shown |= {tags.REVIEWER: held.who, tags.REASON: held.reason, tags.REVIEW: held.kind}
+        else:
+            # A person may be writing an answer at this moment, and tags go to the last writer.
+            shown[tags.CLOSED] = held.kind
         if held.kind == ReviewStatus.BLOCKED:
             shown[tags.BLOCKED] = held.reason
         if held.kind == ReviewStatus.SUPERSEDED:
