@@ -565,7 +565,7 @@ def test_windows_can_be_reached_by_keyboard(visitor, runs):
 def send_answer(site, user="ann", **changes):
     """Send an answer as the page does, or otherwise."""
     headers = {"Content-Type": changes.pop("content_type", "application/json")}
-    headers |= {"Sec-Fetch-Site": changes.pop("site", "same-origin")}
+    headers |= {"Sec-Fetch-Site": changes.pop("sent_from", "same-origin")}
     body = {"version": "2", "option": "Reject", "reason": "not ours", **changes}
     return requests.post(
         f"{site.address}/rtscv/dags/{DAG}/answer",
@@ -583,7 +583,7 @@ def test_an_answer_is_taken_from_reviewers_on_this_page_only(site, leaves):
     refused = {
         "nobody": send_answer(site, None, question=question),
         "viewer": send_answer(site, "vic", question=question),
-        "other site": send_answer(site, question=question, site="cross-site"),
+        "other site": send_answer(site, question=question, sent_from="cross-site"),
         "form": send_answer(site, question=question, content_type="text/plain"),
         "no reason": send_answer(site, question=question, reason=" "),
         "other question": send_answer(site, question="version-9.champion-1.none.none"),

@@ -215,7 +215,7 @@ def test_a_tag_is_an_answer(deployment, offered, said, review):
 def test_a_tag_without_a_name_says_so(deployment, offered):
     """Whoever answers by tag and does not say who is recorded as somebody."""
     monitor, version = offered
-    say(deployment, version, review="rejected")
+    say(deployment, version, reason="not ours", review="rejected")
 
     assert collect_answer(monitor, version).who == "an unnamed user of the MLflow registry"
 
