@@ -202,6 +202,13 @@ class ReviewStatus(StrEnum):
         """Return the reason of a record of this kind as people read it."""
         return f"By version {reason}." if kind == cls.SUPERSEDED else reason
 
+    @classmethod
+    def explain_late(cls, kind: str, reason: str) -> str:
+        """Return why an answer to a review that ended so before is not carried out."""
+        if kind == cls.SUPERSEDED:
+            return f"too late: version {reason} had superseded it"
+        return f"too late: the review was {kind}"
+
 
 _REVIEW_TRAITS = {
     ReviewStatus.PENDING: ReviewTraits("waits for review."),

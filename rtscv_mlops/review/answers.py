@@ -138,7 +138,7 @@ def review_challenger(
     except ReviewError as error:
         # Who answers a command without a reason is told so at once, and has not answered yet.
         is_answer = error.code != Code.NO_REASON or question is not None
-        if is_answer and seen.review not in ("", ReviewStatus.BLOCKED):
+        if is_answer and seen.review and ReviewStatus(seen.review).is_asked:
             registry.decisions.keep_refused(seen, approve, reviewer, reason, error)
         raise
     decided = registry.versions.get(seen.version)

@@ -100,8 +100,8 @@ class Decisions:
             journal = self.versions.journal()
             held = outcome(journal.read(), asked.version, asked.key)
             why = str(error)
-            if held is not None and held.kind == ReviewStatus.SUPERSEDED:
-                why = f"too late: version {held.reason} had superseded it"
+            if held is not None and not ReviewStatus(held.kind).is_answer:
+                why = ReviewStatus.explain_late(held.kind, held.reason)
             journal.keep_refused(
                 asked.version, asked.key, ReviewStatus.decided(approved), who, reason, why
             )

@@ -120,9 +120,11 @@ class VersionSummary:
     def late_answer(self) -> str:
         """What a person answered by tag after the review was closed; empty if there is nothing."""
         answer = self.answer.strip().lower()
-        closed = bool(self.review) and not ReviewStatus(self.review).is_answer
-        is_late = closed and not self.is_pending and self.review != ReviewStatus.BLOCKED
-        return answer if is_late and answer in ReviewStatus.answers() else ""
+        if not self.review or answer not in ReviewStatus.answers():
+            return ""
+        status = ReviewStatus(self.review)
+        is_closed = status.is_final and status.is_asked and not status.is_answer
+        return answer if is_closed else ""
 
     @property
     def invalid_answer(self) -> str:
@@ -284,9 +286,7 @@ class Versions:
         """Record answers by tag to reviews that were closed before."""
         for late in self.all():
             if late.late_answer:
-                why = f"the review was closed before: {late.review}"
-                if late.review == ReviewStatus.SUPERSEDED:
-                    why = f"too late: version {late.reason} had superseded it"
+                why = ReviewStatus.explain_late(late.review, late.reason)
                 self.journal().keep_refused(
                     *(late.version, late.key, late.late_answer),
                     *(late.tagged_by, late.tagged_reason, why),
@@ -339,7 +339,7 @@ class Versions:
         held = outcome(journal.append(propose), entry.version, entry.key)
         assert held is not None  # just recorded
         status, shown = ReviewStatus(held.kind), {tags.DECIDED_AT: held.at}
-        if status.is_answer or status is ReviewStatus.BLOCKED:
+        if status.is_answer or not status.is_asked:
             shown |= {tags.REVIEWER: held.who, tags.REASON: held.reason, tags.REVIEW: held.kind}
         else:
             # A person may be writing an answer at this moment, and tags go to the last writer.
