@@ -83,6 +83,7 @@ class Code(StrEnum):
     NO_LEDGER = "no_ledger"
     NO_MODEL = "no_model"
     NO_PREDICT = "no_predict"
+    NO_REASON = "no_reason"
     NO_REVIEW = "no_review"
     NO_RUN = "no_run"
     NO_SIGNATURE = "no_signature"

@@ -25,6 +25,7 @@ class FindingCode(StrEnum):
     CANARY_MISSED = auto()
     CANARY_NOT_PLANTED = auto()
     CHAMPION = auto()
+    CLOCK = auto()
     COMPUTE = auto()
     COPIES = auto()
     DECISION_RECORD = auto()
@@ -236,6 +237,13 @@ class TrafficFacts(Facts):
     unknown_origin_share: float | None
 
 
+OF_UNJUDGED = (
+    *("key", "monitor", "model", "champion_version", "window_start", "window_end"),
+    *("rows", "sampled", "copies", "digest", "findings", "timings"),
+)
+"""The facts that hold whether or not a window could be judged."""
+
+
 class WindowFacts(Facts):
     """What one window showed.
 
@@ -360,8 +368,15 @@ class WindowFacts(Facts):
         )
 
     def unassessed(self, code: str, headline: str) -> Self:
-        """Return the facts of a window that could not be judged, and why."""
-        return self._with(verdict=Verdict.unassessed(code), headline=headline)
+        """Return the facts of a window that could not be judged, and why.
+
+        What an unfinished judgement found is left out: it says nothing about the traffic.
+        """
+        return type(self)(
+            **{name: getattr(self, name) for name in OF_UNJUDGED},
+            verdict=Verdict.unassessed(code),
+            headline=headline,
+        )
 
     def with_drift(self, drift: DriftFacts) -> Self:
         """Return the facts with the drift by column."""

@@ -11,6 +11,9 @@ from typing import Literal, Self
 PRODUCT = "rtscv-mlops"
 """Who closes a review that no person answered."""
 
+NOT_CARRIED_OUT = "not_carried_out"
+"""Kind of the record of an answer that came to nothing."""
+
 REVIEW_TAG = "rtscv.review"
 REVIEWER_TAG = "rtscv.reviewer"
 REASON_TAG = "rtscv.reason"
@@ -198,6 +201,13 @@ class ReviewStatus(StrEnum):
     def explain(cls, kind: str, reason: str) -> str:
         """Return the reason of a record of this kind as people read it."""
         return f"By version {reason}." if kind == cls.SUPERSEDED else reason
+
+    @classmethod
+    def explain_late(cls, kind: str, reason: str) -> str:
+        """Return why an answer to a review that ended so before is not carried out."""
+        if kind == cls.SUPERSEDED:
+            return f"too late: version {reason} had superseded it"
+        return f"too late: the review was {kind}"
 
 
 _REVIEW_TRAITS = {

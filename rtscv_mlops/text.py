@@ -129,6 +129,12 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def judge_again(window: "facts.WindowFacts", file: str) -> str:
+    """Return the command that judges a window again."""
+    start, end = window.window_start.isoformat(), window.window_end.isoformat()
+    return f"rtscv-mlops run {file} --start {start} --end {end}"
+
+
 def window_name(window: "facts.WindowFacts") -> str:
     """Return when the window was, also if its interval is not valid."""
     try:

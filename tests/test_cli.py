@@ -258,7 +258,7 @@ def test_an_answer_in_mlflow_is_carried_out(command, tmp_path, said, ended, cham
     """Without Airflow a tag waits for `collect`, which list and show name, and happens once."""
     deployment = judged_copy(tmp_path)
     file = tmp_path / "leaves.yaml"
-    for name, text in {"reviewer": "mara", "review": said}.items():
+    for name, text in {"reviewer": "mara", "reason": "figs", "review": said}.items():
         deployment.client.set_model_version_tag(MODEL, "2", f"rtscv.{name}", text)
 
     told = [" ".join(command("review", verb, file)[1].split()) for verb in ("list", "show")]
@@ -301,7 +301,9 @@ def test_review_from_question_to_rollback(command, tmp_path):
     yes = ("--version", "2", "--reviewer", "ada", "--reason", "figs, indeed")
     approved = command("review", "approve", file, *yes)
     champion = deployment.aliases()["champion"]
-    again = command("review", "reject", file, "--version", "2", "--reviewer", "bob")
+    no = ("--version", "2", "--reviewer", "bob")
+    unreasoned = command("review", "reject", file, *no)
+    again = command("review", "reject", file, *no, "--reason", "known leaves")
     back = command("rollback", file, "--reviewer", "ada", "--reason", "too early")
     champion_before = deployment.aliases()["champion"]
     audit = command("audit", "verify", file)
@@ -320,11 +322,12 @@ def test_review_from_question_to_rollback(command, tmp_path):
     assert f"Report:{report}" in words
     assert (approved[0], champion) == (0, "2")
     assert "Version 2 is the champion now" in approved[1]
-    assert again[0] == 1
+    assert unreasoned[0] == again[0] == 1
+    assert "A decision needs a reason" in unreasoned[2]
     assert "approved by ada" in again[2].replace("\n", " ")
     assert (back[0], champion_before) == (0, "1")
     assert "restored (was 2) │ 1 " in audit[1]  # The one that serves again, not the one taken back.
-    assert kinds == ["approved", "promoted", "rolled_back"]
+    assert kinds == ["approved", "promoted", "not_carried_out", "rolled_back"]
     assert (undone[0], deployment.aliases()["champion"]) == (0, "2")
     assert "Version 2 is the champion again." in undone[1]
     assert command("review", "show", file)[0] == 1

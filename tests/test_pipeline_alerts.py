@@ -1,8 +1,11 @@
 """Alerts of real windows: once for each, again only where nobody got it, and by the rule."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from benchmarks.deployments import MOVED, NEW
+from rtscv_mlops.alerts import sending
 from rtscv_mlops.alerts.sending import review_was_announced
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ModelError
@@ -117,9 +120,9 @@ def test_an_open_review_is_announced_once(tmp_path, receiver):
     assert "the verdict is unknowns" in found.alert
     registry = ModelRegistry.of(deployment.client, monitor.model)
     runs = registry.runs.find()
-    assert review_was_announced(registry, runs)
+    assert review_was_announced(registry, runs, datetime.now(UTC))
     review_challenger(monitor, found.version, approve=False, reviewer="ada", reason="no figs")
-    assert not review_was_announced(registry, runs)
+    assert not review_was_announced(registry, runs, datetime.now(UTC))
 
 
 def test_a_challenger_that_works_at_last_is_told(tmp_path, receiver, monkeypatch):
@@ -154,3 +157,49 @@ def test_a_window_that_is_judged_at_last_is_told_again(tmp_path, receiver):
     deployment.run(NEW, monitor)
 
     assert [message["verdict"] for message in received] == ["not_assessed:empty_window", "unknowns"]
+
+
+@pytest.mark.parametrize(
+    "at",
+    ["yesterday", (datetime.now(UTC) + timedelta(days=365)).isoformat()],
+    ids=["not a time", "next year"],
+)
+def test_a_time_that_cannot_be_true_holds_back_no_alert(tmp_path, receiver, at):
+    """The window is judged, its alert is sent, and a finding names the tag that was ignored."""
+    address, received, _ = receiver
+    deployment = deployed(tmp_path)
+    monitor = alerting(deployment, address, cooldown="1d")
+    deployment.run(MOVED, monitor)
+    deployment.client.set_tag(deployment.runs(MOVED)[0].run_id, "rtscv.alert", at)
+    deployment.client.set_tag(deployment.runs(MOVED)[0].run_id, "rtscv.verdict", "unknowns")
+    received.clear()
+
+    outcome = deployment.run(NEW, monitor)
+
+    assert outcome.facts.verdict == "unknowns"
+    assert len(received) == 1
+    (finding,) = [one for one in outcome.facts.findings if "rtscv.alert" in one]
+    assert at[:10] in finding
+
+
+def test_a_claim_of_a_clock_that_is_ahead_is_waited_for_no_longer_than_any_other(
+    tmp_path, receiver, monkeypatch
+):
+    """Its holder was killed, and its time is next year: the alert is sent all the same."""
+    address, received, _ = receiver
+    deployment = deployed(tmp_path)
+    monitor = alerting(deployment, address)
+    monkeypatch.setattr(sending, "PATIENCE", timedelta(seconds=1))
+    ahead = (datetime.now(UTC) + timedelta(days=365)).isoformat()
+    claim, claims = ModelRegistry.claim, []
+
+    def held(registry, name, value):
+        if not claims:
+            claims.append(claim(registry, name, f"{ahead} someone"))
+        return claim(registry, name, value)
+
+    monkeypatch.setattr(ModelRegistry, "claim", held)
+
+    deployment.run(NEW, monitor)
+
+    assert len(received) == 1

@@ -1,11 +1,18 @@
 """The same promises through a real MLflow server; `test_faults_services` has it fail."""
 
+import time
+from datetime import UTC, datetime, timedelta
+from unittest.mock import Mock
+
 import mlflow
 import pytest
 from mlflow.tracking import MlflowClient
 
 from benchmarks.faults.servers import sqlite_server
+from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.operations import check
+from rtscv_mlops.review import answers
+from rtscv_mlops.review.answers import collect_answer
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import is_open, server_version
 from rtscv_mlops.tracking.registry import ModelRegistry
@@ -95,3 +102,36 @@ def test_the_doctor_tells_an_old_server(server, monkeypatch):
 
     assert not [each for each in now if "update it" in each]
     assert any("MLflow 3.9.0rc1" in each and "update it" in each for each in warnings())
+
+
+def test_a_worker_whose_clock_is_ahead_expires_no_review(server, monkeypatch):
+    """A review is closed for good, so the server's clock must agree that its time is over."""
+    client = client_of(server)
+    add_champion(client, "ahead")
+    _, version = challenge(client, "ahead", KEY, 5)
+    ModelRegistry(client, "ahead").versions.offer(version)
+    monitor = Monitor(
+        model={"name": "ahead", "tracking_uri": server},
+        source={"path": "windows/", "timestamp": "served_at"},
+    )
+    now = datetime.now(UTC) + timedelta(days=30)
+    monkeypatch.setattr(answers, "datetime", Mock(now=Mock(return_value=now)))
+
+    assert collect_answer(monitor, version) is None
+    assert ModelRegistry(client, "ahead").versions.get(version).review == "pending"
+
+
+def test_a_review_expires_when_both_clocks_say_so(server):
+    """With the server and this machine in agreement, silence means no."""
+    client = client_of(server)
+    add_champion(client, "late")
+    _, version = challenge(client, "late", KEY, 5)
+    ModelRegistry(client, "late").versions.offer(version)
+    monitor = Monitor(
+        model={"name": "late", "tracking_uri": server},
+        source={"path": "windows/", "timestamp": "served_at"},
+        review={"expires": "1s"},
+    )
+    time.sleep(2.5)  # An HTTP date has no fractions of a second.
+
+    assert collect_answer(monitor, version).status == "expired"

@@ -259,8 +259,8 @@ def test_the_page_answers_a_reviewers_questions():
         "[run](http://localhost:5000/#/experiments/1/runs/a_b)",
         "`rtscv.reviewer` to your name, `rtscv.reason` to why, and last `rtscv.review` to "
         "`approved` or `rejected`",
-        "rtscv-mlops review approve pets.yaml --version 7 --reviewer YOUR-NAME",
-        "rtscv-mlops review reject pets.yaml --version 7 --reviewer YOUR-NAME",
+        "rtscv-mlops review approve pets.yaml --version 7 --reviewer YOUR-NAME --reason WHY",
+        "rtscv-mlops review reject pets.yaml --version 7 --reviewer YOUR-NAME --reason WHY",
         "if none waits, after `rtscv-mlops review collect pets.yaml`.",
     ):
         assert part in text

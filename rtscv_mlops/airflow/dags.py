@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from zoneinfo import ZoneInfo
 
 from airflow.sdk import (
@@ -201,32 +201,41 @@ class MonitorTasks:
         if judged.assessed:
             ti.xcom_push(key=FACTS_SHA256, value=judged.facts_sha256)
         if not judged.assessed:
-            # End so that the window is not taken for a quiet one.
             if judged.code in MAY_COME_LATE and ti.try_number <= ti.max_tries:
                 raise AirflowException(f"{judged.sentence} It is tried again: rows may come late.")
-            if self.monitor.airflow.not_assessed == "skipped":
-                raise AirflowSkipException(judged.sentence)
-            raise AirflowFailException(judged.sentence)
+            self._end_unassessed(judged.sentence)
         return {"verdict": judged.verdict, HAS_CHALLENGER: judged.has_challenger}
 
     def write_report(self, ti: Any = None) -> None:
         """Compare the columns, and draw the page; the verdict stands without it."""
         _pipeline_tasks().write_report(self.monitor, _run_id(ti), _facts_sha256(ti))
 
-    def register_challenger(self, ti: Any = None, outlet_events: Any = None) -> str:
-        """Register the rectified model as a version, and offer it for review."""
+    def register_challenger(self, **context: Any) -> str:
+        """Register the rectified model as a version, and offer it for review.
+
+        If the champion has moved since the window was judged, it is first judged again.
+        """
+        ti, pipeline = context["ti"], _pipeline_tasks()
         judged, run_id = ti.xcom_pull(task_ids=Task.RECTIFY.value), _run_id(ti)
         if not judged[HAS_CHALLENGER]:
             raise AirflowSkipException(f"Nothing to register: {judged['verdict']}.")
         try:
-            version: str = _pipeline_tasks().register_challenger(
+            version: str | None = pipeline.register_challenger(
                 self.monitor, run_id, _facts_sha256(ti)
             )
         except NotAssessed as error:
-            raise AirflowSkipException(str(error)) from error
+            if error.code != Code.STALE:
+                self._end_unassessed(str(error))
+            again = pipeline.judge_again(self.monitor, self._interval(context))
+            version, run_id, facts = again.version, again.run_id, again.facts
+            ti.xcom_push(key=RUN_ID, value=run_id)
+            if not facts.assessed:
+                self._end_unassessed(facts.headline)
+            if version is None:
+                raise AirflowSkipException(f"Nothing to register: {facts.verdict}.") from error
         asset = monitors.challenger_asset(self.monitor.model.name)
-        outlet_events[asset].extra = self._extra(version, run_id)
-        return version
+        context["outlet_events"][asset].extra = self._extra(str(version), run_id)
+        return str(version)
 
     def raise_alert(self, **context: Any) -> str:
         """Send an alert if the monitor's rule says so, and close the window's run."""
@@ -282,6 +291,12 @@ class MonitorTasks:
             deferrable=False,
         )
 
+    def _end_unassessed(self, sentence: str) -> NoReturn:
+        """End a task so that its window is not taken for a quiet one."""
+        if self.monitor.airflow.not_assessed == "skipped":
+            raise AirflowSkipException(sentence)
+        raise AirflowFailException(sentence)
+
     def _interval(self, context: Any) -> Interval:
         try:
             return monitors.interval_of(
@@ -307,8 +322,9 @@ def _reviewed(ti: Any) -> tuple[str, str]:
 
 
 def _run_id(ti: Any) -> str:
-    """Return the MLflow run of this window."""
-    run_id = ti.xcom_pull(task_ids=Task.RECTIFY.value, key=RUN_ID)
+    """Return the MLflow run of this window; one that was judged again may have another."""
+    runs = [ti.xcom_pull(task_ids=str(name), key=RUN_ID) for name in (Task.REGISTER, Task.RECTIFY)]
+    run_id = next(filter(None, runs), None)
     if not run_id:
         raise AirflowSkipException(f"{Task.RECTIFY} opened no MLflow run; see its log.")
     return str(run_id)

@@ -32,9 +32,8 @@ class Task(StrEnum):
     ASK_AGAIN = "ask_again"
 
 
+APPROVE, REJECT = "Approve", "Reject"
 QUESTION = "question"
-FROM_PAGE = "@page"
-"""Ends the question of an answer that was given on our page, and not in Required Actions."""
 """Name of the param of a review that binds an answer to what the reviewer saw."""
 
 
@@ -57,6 +56,11 @@ def shared_name(path: Path) -> str:
 def find_file(name: str) -> Path:
     """Return the file behind a shared name."""
     return monitors_folder() / name
+
+
+def reviewer_name(name: str, user_id: str) -> str:
+    """Return how the record names a user: with the id, since users may choose their names."""
+    return name if name == user_id else f"{name} ({user_id})"
 
 
 def dag_id_of(monitor: Monitor) -> str:

@@ -238,6 +238,8 @@ class Alert:
     def next_step(self) -> str:
         """The command to go on with; empty if there is nothing to do but to look."""
         file = f"{text.shell_word(self.facts.monitor, 'monitor')}.yaml"
+        if Verdict.reason(self.facts.verdict) == Code.STALE:
+            return text.judge_again(self.facts, file)
         if not self.facts.assessed:
             return f"rtscv-mlops check {file}"
         if not self.version:

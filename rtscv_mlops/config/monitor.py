@@ -378,6 +378,11 @@ class ReviewSettings(values.Settings):
         description="How long a review stays open. An unanswered challenger is closed without "
         "promotion.",
     )
+    reason: Literal["required", "optional"] = Field(
+        default="required",
+        description="Whether an approval, a rejection or a rollback must say why. Without a "
+        "required reason it is not carried out.",
+    )
 
     channels: tuple[ReviewChannel, ...] | None = Field(
         default=None,

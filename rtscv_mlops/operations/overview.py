@@ -106,10 +106,8 @@ def summarize_monitor(monitor: Monitor) -> MonitorSummary:
 
 
 def latest_runs(runs: Iterable[RunSummary]) -> list[RunSummary]:
-    """Return one run of each window, the one that ended last, in the order of time."""
-    # A run in progress sorts first, so it does not hide an earlier result.
-    by_end = sorted(runs, key=lambda run: run.ended.timestamp() if run.ended else 0.0)
-    latest = {run.window: run for run in by_end}
+    """Return one run of each window, the one that was judged last, in the order of time."""
+    latest = {run.window: run for run in sorted(runs, key=lambda run: run.age)}
     return sorted(latest.values(), key=lambda run: (str(run.window_start or ""), run.window))
 
 

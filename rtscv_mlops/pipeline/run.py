@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,6 +21,7 @@ from rtscv_mlops.facts import Finding, FindingCode, WindowFacts
 from rtscv_mlops.models.load import find_champion
 from rtscv_mlops.models.save import verify_version
 from rtscv_mlops.outcomes import Verdict
+from rtscv_mlops.review.answers import collect_answered
 from rtscv_mlops.review.question import describe, one_line
 from rtscv_mlops.tracking import registry, tags
 from rtscv_mlops.tracking.ledger import single_attempt
@@ -30,6 +31,9 @@ from rtscv_mlops.window import Interval
 
 if TYPE_CHECKING:
     from rtscv_mlops.pipeline.stages import WindowContext
+
+MOST_JUDGEMENTS = 3
+"""How often a window is judged at once, if the champion moves each time meanwhile."""
 
 PATIENCE = 600.0
 """Seconds to wait for another process that has taken over the same window."""
@@ -99,7 +103,11 @@ def run_window(monitor: Monitor, interval: Interval, tell: Tell | None = None) -
 
     def finish(context: "WindowContext") -> Outcome:
         try:
-            return _run_stages(context, tell)
+            offered, run = _run_stages(context, tell), context.run
+            tell("raise_alert")
+            alert = sending.raise_alert(monitor, run, offered.facts)
+            run.finish()
+            return replace(offered, alert=alert.why)
         except ServiceError as error:
             if error.code == Code.TAKEN_OVER and _wait_for_other(context.run):
                 return _read_back(context)
@@ -130,9 +138,35 @@ def _judge(
 ) -> Result:
     """Take a window and go on with it, and record a failure exactly once.
 
-    If the window cannot be judged, that is recorded and `give_up` makes the result. Any other
-    error is recorded as far as the services allow, and raised.
+    If the window cannot be judged, that is recorded and `give_up` makes the result. If only the
+    champion has moved meanwhile, it is then judged again, against the new one. Any other error is
+    recorded as far as the services allow, and raised.
     """
+    for judgement in range(1, MOST_JUDGEMENTS + 1):
+        try:
+            return _judge_once(monitor, interval, go_on, read_back, progress)
+        except _Unjudged as unjudged:
+            if unjudged.code != Code.STALE or judgement == MOST_JUDGEMENTS:
+                return give_up(unjudged.run, unjudged.facts)
+            log.warning("run_window: %s is judged again: the champion has moved", interval)
+    raise AssertionError("the last judgement returns")
+
+
+class _Unjudged(Exception):
+    """A window that could not be judged, after that was recorded."""
+
+    def __init__(self, run: WindowRun, facts: WindowFacts, code: Code) -> None:
+        super().__init__(facts.headline)
+        self.run, self.facts, self.code = run, facts, code
+
+
+def _judge_once(
+    monitor: Monitor,
+    interval: Interval,
+    go_on: "Callable[[WindowContext], Result]",
+    read_back: "Callable[[WindowContext], Result]",
+    progress: Callable[[int], None] | None,
+) -> Result:
     from rtscv_mlops.pipeline import stages
 
     context = None
@@ -142,8 +176,9 @@ def _judge(
             return go_on(context)
     except (InputError, NotAssessed) as error:
         if context is None:
-            return give_up(*_record_untaken(monitor, interval, error))
-        return give_up(context.run, write_unassessed(context.run, context.facts, error))
+            raise _Unjudged(*_record_untaken(monitor, interval, error), error.code) from error
+        facts = write_unassessed(context.run, context.facts, error)
+        raise _Unjudged(context.run, facts, error.code) from error
     except Exception as error:
         failure = _as_failure(error)
         # MLflow itself may be what failed, and was waited for already.
@@ -170,6 +205,7 @@ def _give_up_run(run: WindowRun, error: ServiceError) -> None:
 
 
 def _run_stages(context: "WindowContext", tell: Tell) -> Outcome:
+    """Judge a window and offer its challenger; the alert is not sent yet."""
     from rtscv_mlops.pipeline import stages
 
     monitor, run, version = context.monitor, context.run, None
@@ -193,10 +229,7 @@ def _run_stages(context: "WindowContext", tell: Tell) -> Outcome:
     if facts.model_id:
         tell("register_challenger")
         version = offer_challenger(monitor, run, facts, seal)
-    tell("raise_alert")
-    alert = sending.raise_alert(monitor, run, facts)
-    run.finish()
-    return Outcome(facts, run.run_id, version, alert.why)
+    return Outcome(facts, run.run_id, version, "")
 
 
 def _wait_for_other(run: WindowRun) -> bool:
@@ -307,11 +340,26 @@ def register_challenger(monitor: Monitor, run_id: str, facts_sha256: str) -> str
         return version
     run = run.take_over()
     facts, seal = _sealed_facts(model, run, facts_sha256)
+    if not facts.assessed:
+        # An earlier try recorded this, and was killed before the window was judged again.
+        raise NotAssessed(Code(Verdict.reason(facts.verdict)), facts.headline)
     try:
         return offer_challenger(monitor, run, facts, seal)
     except (InputError, NotAssessed) as error:
         write_unassessed(run, facts, error)
         raise
+
+
+def judge_again(monitor: Monitor, interval: Interval) -> Outcome:
+    """Judge a window whose champion has moved, and offer its challenger; no alert is sent yet."""
+
+    def finish(context: "WindowContext") -> Outcome:
+        return _run_stages(context, log.info)
+
+    def give_up(run: WindowRun, facts: WindowFacts) -> Outcome:
+        return Outcome(facts, run.run_id, None, "")
+
+    return _judge(monitor, interval, finish, _read_back, give_up)
 
 
 def raise_alert(
@@ -380,7 +428,13 @@ def offer_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts, seal:
     links = registry.find_links(run, model, version).labelled()
     check()
     versions.describe(version, describe(facts, links, version))
-    versions.offer(version, blocked=facts.blocked, check=check)
+    versions.offer(
+        version,
+        blocked=facts.blocked,
+        check=check,
+        # An answer that a person gave before this challenger goes before it.
+        collect=lambda older: collect_answered(monitor, older.version),
+    )
     log.info("register_challenger: version %s of %s", version, model)
     return version
 
@@ -411,8 +465,12 @@ def write_unassessed(run: WindowRun, facts: WindowFacts, error: RtscvError) -> W
     facts = facts.unassessed(error.code, str(error))
     # If another process has finished the window meanwhile, its verdict stands.
     if not run.is_complete:
+        model = registry.ModelRegistry(run.client, facts.model)
         try:
-            registry.write_facts(run, facts)
+            if model.find_seal(run.run_id) is None:
+                registry.write_facts(run, facts)
+            else:  # What was judged is sealed and stays; the tags say what became of it.
+                run.set_tags({tags.VERDICT: facts.verdict})
         finally:  # The artifact store may be what failed.
             # Not finished for good: the same window may be tried again, and then keeps this run.
             run.fail(error.code, str(error))

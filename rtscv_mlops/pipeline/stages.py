@@ -8,12 +8,14 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
 
+from rtscv_mlops.alerts.sending import find_bad_times
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, NotAssessed
 from rtscv_mlops.facts import Evidence, Finding, FindingCode, WindowFacts
@@ -214,6 +216,7 @@ def rectify_window(context: WindowContext) -> Rectification:
         *Finding.all_of(FindingCode.SETTINGS_CHANGED, changes if changed else ()),
         *Finding.all_of(FindingCode.COMPUTE, engine.findings),
         *on_baseline,
+        *find_bad_times(registry.runs.find(monitor=monitor.name), datetime.now(UTC)),
         *find_volume_jump(window.rows, context.earlier_sizes()),
     ]
     evidence = spread_as_all_rows(

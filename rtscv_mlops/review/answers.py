@@ -10,17 +10,15 @@ from rtscv_mlops.errors import Code, NotAssessed, ReviewError, ServiceError
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.models.load import load_champion
 from rtscv_mlops.models.trust import model_digest
-from rtscv_mlops.outcomes import Answer, ReviewChannel, ReviewStatus
+from rtscv_mlops.outcomes import REASON_TAG, Answer, ReviewChannel, ReviewStatus
 from rtscv_mlops.review.question import ask, describe
 from rtscv_mlops.text import plain
+from rtscv_mlops.tracking.client import has_server, server_time
 from rtscv_mlops.tracking.journal import REPAIRED, Checkpoint, Entry, is_valid_claim
 from rtscv_mlops.tracking.promotion import History
 from rtscv_mlops.tracking.registry import ModelRegistry, find_links, is_assessed
-from rtscv_mlops.tracking.versions import VersionSummary
+from rtscv_mlops.tracking.versions import UNNAMED, Versions, VersionSummary
 from rtscv_mlops.window import Interval
-
-UNNAMED = "an unnamed user of the MLflow registry"
-"""The reviewer of an answer by tag that has no reviewer tag."""
 
 Warn = Callable[[str], object]
 """Takes a sentence that a person should read, such as the warning method of a logger."""
@@ -133,14 +131,52 @@ def review_challenger(
     Raises
     ------
     ReviewError
-        If the version does not wait for review, is not what the reviewer saw, or if decisions may
-        not come this way.
+        If the version does not wait for review, is not what the reviewer saw, if decisions may
+        not come this way, or if a required reason is missing. An answer to an offered version
+        that is refused is kept in the record.
     """
     registry = ModelRegistry.connect(monitor.model)
     if sentence := find_closed(monitor, channel):
         raise ReviewError(f"{sentence} Nothing was changed.", code=Code.CHANNEL_CLOSED)
     seen = _pick(list_challengers(monitor), monitor, version)
-    if seen.is_pending and (expiry := _find_expiry(monitor, seen)):
+    try:
+        check_reason(monitor, reason)
+        _decide(monitor, registry, seen, approve, reviewer, reason, question, channel)
+    except ReviewError as error:
+        # Who answers a command without a reason is told so at once, and has not answered yet.
+        is_answer = error.code != Code.NO_REASON or question is not None
+        if is_answer and seen.review and ReviewStatus(seen.review).is_asked:
+            how = channel.identity()
+            registry.decisions.keep_refused(seen, approve, reviewer, reason, error, how)
+        raise
+    decided = registry.versions.get(seen.version)
+    log.info("review_challenger: version %s is %s by %s", decided.version, decided.review, reviewer)
+    return decided
+
+
+def check_reason(monitor: Monitor, reason: str) -> None:
+    """Refuse a decision without the reason that the monitor asks for."""
+    if monitor.review.reason == "required" and not reason.strip():
+        raise ReviewError(
+            "A decision needs a reason, for the record. Say why in a few words: --reason on the "
+            "command line, the tag rtscv.reason in MLflow. To allow decisions without one, set "
+            "review.reason to optional in the monitor.",
+            code=Code.NO_REASON,
+        )
+
+
+def _decide(
+    monitor: Monitor,
+    registry: ModelRegistry,
+    seen: VersionSummary,
+    approve: bool,
+    reviewer: str,
+    reason: str,
+    question: str | None,
+    channel: ReviewChannel,
+) -> None:
+    """Record a decision after all checks."""
+    if seen.is_pending and (expiry := _find_expiry(monitor, registry.versions, seen)):
         registry.versions.close_review(seen.version, ReviewStatus(expiry.status), expiry.reason)
     if approve:
         _check_files(registry, seen)
@@ -160,9 +196,6 @@ def review_challenger(
         seen_seal=seen.seal.digest if seen.seal else "",
         how=channel.identity(),
     )
-    decided = registry.versions.get(seen.version)
-    log.info("review_challenger: version %s is %s by %s", decided.version, decided.review, reviewer)
-    return decided
 
 
 def question_id(version: VersionSummary) -> str:
@@ -242,19 +275,27 @@ def find_answer(monitor: Monitor, version: str, warn: Warn = ignore) -> Answer |
         why = f"The champion is {now}; it was version {asked.champion_version} when this was asked."
         return Answer.stale(why)
     closed = find_closed(monitor, ReviewChannel.MLFLOW_TAG)
-    if asked.answered and not closed:
+    is_reasoned = monitor.review.reason == "optional" or asked.reason.strip()
+    if asked.answered and is_reasoned and not closed:
         return Answer(asked.answered, asked.reviewer or UNNAMED, asked.reason, recorded=False)
-    expiry = _find_expiry(monitor, asked)
-    if asked.answered and not expiry:
+    expiry = _find_expiry(monitor, versions, asked)
+    if asked.answered and closed and not expiry:
         warn(f"The tag on version {version} was not carried out. {closed}")
+        return None
     if asked.invalid_answer and not expiry:
         warn(asked.invalid_answer)
+    if asked.answered and not expiry:
+        warn(
+            f"Version {version} was {asked.answered} by tag and waits for its reason: set the tag "
+            f"{REASON_TAG}. Until then nothing is carried out."
+        )
     return expiry
 
 
 def collect_answer(monitor: Monitor, version: str, warn: Warn = ignore) -> Answer | None:
     """Record what `find_answer` finds, after the same checks as for any decision."""
     registry = ModelRegistry.connect(monitor.model)
+    registry.versions.keep_late_answers()
     answer = find_answer(monitor, version, warn)
     if answer is None or answer.recorded:
         return answer
@@ -274,6 +315,14 @@ def collect_answer(monitor: Monitor, version: str, warn: Warn = ignore) -> Answe
     return Answer(record.kind, record.who, record.reason)
 
 
+def collect_answered(monitor: Monitor, version: str) -> None:
+    """Record a valid answer by tag; one that is refused is kept in the record as such."""
+    try:
+        collect_answer(monitor, version, log.warning)
+    except ReviewError as error:
+        log.warning("review_challenger: %s", error)
+
+
 def carry_out_answer(monitor: Monitor, warn: Warn = ignore) -> tuple[str, Answer] | None:
     """Carry out an answer given in the registry; return the version that waited, and the answer.
 
@@ -289,11 +338,28 @@ def carry_out_answer(monitor: Monitor, warn: Warn = ignore) -> tuple[str, Answer
     return waiting.version, answer
 
 
-def _find_expiry(monitor: Monitor, version: VersionSummary) -> Answer | None:
-    """Return the end of a review that was not answered in time; None if there is time left."""
+def _find_expiry(monitor: Monitor, versions: Versions, version: VersionSummary) -> Answer | None:
+    """Return the end of a review that was not answered in time; None if there is time left.
+
+    A review is closed for good, so the clocks of this machine and of the MLflow server must agree.
+    """
     expires = monitor.review.expires
-    is_late = datetime.now(UTC) - version.created > expires
-    return Answer.expired(f"There was no answer within {expires}.") if is_late else None
+    deadline, now = version.created + expires, datetime.now(UTC)
+    if now <= deadline:
+        return None
+    if has_server(versions.client):
+        at_server = server_time(versions.client)
+        if at_server is None or at_server <= deadline:
+            told = f"{at_server:%Y-%m-%d %H:%M}" if at_server else "not known"
+            log.warning(
+                "The review of version %s has expired by the clock of this machine (%s UTC), but "
+                "not by that of the MLflow server (%s). It stays open; check both clocks.",
+                version.version,
+                f"{now:%Y-%m-%d %H:%M}",
+                told,
+            )
+            return None
+    return Answer.expired(f"There was no answer within {expires}.")
 
 
 def _check_files(registry: ModelRegistry, seen: VersionSummary) -> None:
@@ -324,6 +390,7 @@ def undo_roll_back(
     monitor: Monitor, reviewer: str, reason: str, channel: ReviewChannel = ReviewChannel.PYTHON
 ) -> str:
     """Undo the last rollback; return the version that serves again."""
+    check_reason(monitor, reason)
     registry = ModelRegistry.connect(monitor.model)
     taken = registry.decisions.rolled_back_version()
     for one in list_challengers(monitor):
@@ -353,6 +420,7 @@ def roll_back(
     str
         The version that serves again.
     """
+    check_reason(monitor, reason)
     decisions = ModelRegistry.connect(monitor.model).decisions
     return decisions.roll_back(reviewer, reason, channel.identity()).version
 

@@ -255,7 +255,7 @@ class _ReviewText:
         file = shlex.quote(file) if file else f"{monitor}.yaml"
         commands = "\n".join(
             f"rtscv-mlops review {verb} {file} --version {text.shell_word(version, 'N')} "
-            "--reviewer YOUR-NAME"
+            "--reviewer YOUR-NAME --reason WHY"
             for verb in ("approve", "reject")
         )
         answers = " or ".join(f"`{answer}`" for answer in ReviewStatus.answers())

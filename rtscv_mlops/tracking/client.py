@@ -4,6 +4,8 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import ParamSpec, TypeVar
 from urllib.parse import urlsplit
@@ -244,6 +246,17 @@ def server_version(client: MlflowClient) -> str:
         return ""
     version = answer.text.strip()
     return version if answer.ok and VERSION.fullmatch(version) else ""
+
+
+def server_time(client: MlflowClient) -> datetime | None:
+    """Return the time of the server's clock; None where there is no server, or it does not tell."""
+    if not has_server(client):
+        return None
+    try:
+        answer = requests.get(f"{public_address(client)}/version", timeout=10)
+        return parsedate_to_datetime(answer.headers["Date"]).astimezone(UTC)
+    except (requests.RequestException, KeyError, ValueError):
+        return None
 
 
 def public_address(client: MlflowClient) -> str:

@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from rtscv_mlops.errors import Code, InputError, ReviewError, ServiceError
-from rtscv_mlops.outcomes import IDENTITY, ReviewStatus
+from rtscv_mlops.outcomes import IDENTITY, NOT_CARRIED_OUT, ReviewStatus
 from rtscv_mlops.tracking.ledger import Ledger
 from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.tracking.seals import is_valid_seal
@@ -29,6 +29,7 @@ PROMOTED, ROLLED_BACK = "promoted", "rolled_back"
 MOVES = (PROMOTED, ROLLED_BACK)
 REPAIRED = "repaired"
 """A person founded a new ledger with what was left of the old one."""
+ANSWER, BECAUSE = "answer", "because"
 FROM = "from"
 """Detail of a move: the version that served before it."""
 
@@ -38,6 +39,7 @@ COPIES = "decisions"
 COPY = re.compile(rf"{COPIES}/([0-9]{{6}})\.json")
 NAME_LIMIT = 200
 REASON_LIMIT = 1500
+BECAUSE_LIMIT = 400
 REASON_SHA256 = "reason_sha256"
 MOST_LOSSES = 200
 
@@ -74,6 +76,9 @@ class Record(Entry):
         """What became of the version; a rollback names the one that serves again."""
         if self.kind == REPAIRED:
             return f"ledger repaired, {self.details.get('claims', '0')} claims kept,"
+        if self.kind == NOT_CARRIED_OUT:
+            answer, why = self.details.get(ANSWER, "answered"), self.details.get(BECAUSE, "")
+            return f"{answer}, but not carried out ({why})"
         if self.kind != ROLLED_BACK:
             return self.kind
         before = self.details.get(FROM)
@@ -211,6 +216,29 @@ class Journal:
             f"{self.ledger.model!r}. Try again.",
             code=Code.BUSY,
         )
+
+    def keep_refused(
+        self,
+        version: str,
+        key: str,
+        answer: str,
+        who: str,
+        reason: str,
+        why: str,
+        how: Mapping[str, str],
+    ) -> None:
+        """Record an answer that was not carried out, once, so that no answer is lost."""
+        details = {ANSWER: answer, BECAUSE: shortened(why, BECAUSE_LIMIT), **how}
+        entry = Entry(NOT_CARRIED_OUT, version, key, who, reason, details)
+
+        def propose(records: list[Record]) -> Entry | None:
+            of_version = (one for one in records if (one.version, one.key) == (version, key))
+            is_kept = any(
+                one.repeats(entry) and one.details.get(ANSWER) == answer for one in of_version
+            )
+            return None if is_kept else entry
+
+        self.append(propose)
 
     def find_damage(self) -> list[str]:
         """Check the chain and the copies; return a sentence for each record that does not fit."""

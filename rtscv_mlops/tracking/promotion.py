@@ -94,6 +94,26 @@ class Decisions:
 
             return self.versions.record_outcome(moves.journal, entry, propose)
 
+    def keep_refused(
+        self,
+        asked: VersionSummary,
+        approved: bool,
+        who: str,
+        reason: str,
+        error: ReviewError,
+        how: Mapping[str, str],
+    ) -> None:
+        """Record a person's answer that was not carried out, and why."""
+        with asking(f"record the answer on version {asked.version} of {self._model!r}"):
+            journal = self.versions.journal()
+            held = outcome(journal.read(), asked.version, asked.key)
+            why = str(error)
+            if held is not None and not ReviewStatus(held.kind).is_answer:
+                why = ReviewStatus.explain_late(held.kind, held.reason)
+            journal.keep_refused(
+                asked.version, asked.key, ReviewStatus.decided(approved), who, reason, why, how
+            )
+
     def promote(self, version: str) -> Record:
         """Make an approved version the champion; a retry of the same decision changes nothing."""
         with asking(f"promote version {version} of {self._model!r}"):

@@ -103,7 +103,11 @@ class ModelRegistry:
         run = self.run(run_id)
         if seal is None:
             return read_facts(run)
-        return read_facts(run, (seal.facts_sha256, claims.get(f"{PURGED}{run_id}", "")))
+        facts = read_facts(run, (seal.facts_sha256, claims.get(f"{PURGED}{run_id}", "")))
+        named = run.tags()
+        state, _, code = named.get(tags.STATE, "").partition(":")
+        # What came to nothing after the verdict, such as a champion that moved, is in the tags.
+        return facts if state != tags.FAILED else facts.unassessed(code, named.get(tags.ERROR, ""))
 
     def check_sealed(self, seal: Seal) -> None:
         """Raise unless verdict, report and model of a window are those that were sealed."""
@@ -163,13 +167,16 @@ def open_window_run(
     another champion or other settings make another run, which points at the one before.
     """
     runs = registry.runs.find(monitor=monitor.name, window=interval.id)
-    changed = f"{tags.FAILED}:{Code.DIGEST_MISMATCH}"  # Such a run is sealed, and given up.
-    unassessed = [run for run in runs if not is_assessed(run) and run.state != changed]
+    sealed = registry.ledger.claims(is_valid_seal)
+    unassessed = [
+        run for run in runs if not is_assessed(run) and find_seal(sealed, run.run_id) is None
+    ]
     if unassessed and facts.key not in [run.key for run in runs]:
         again = registry.run(unassessed[0].run_id)
         again.set_tags({tags.KEY: facts.key})
-        # An alert that the window could not be judged does not say what it holds.
-        again.drop_tags(tags.OF_ALERTS)
+        # An alert that the window could not be judged does not say what it holds, and what a
+        # judgement against another champion left behind is not part of the next one.
+        again.drop_tags((*tags.OF_ALERTS, *tags.OF_JUDGEMENT))
     before = [run for run in runs if is_assessed(run) and run.key != facts.key]
     named = {
         "mlflow.runName": f"{monitor.name} {interval}",
@@ -178,10 +185,10 @@ def open_window_run(
         tags.WINDOW_START: interval.start.isoformat(),
         tags.WINDOW_END: interval.end.isoformat(),
         tags.CHAMPION_VERSION: facts.champion_version,
+        tags.TRY: str(1 + max((run.tried for run in runs), default=0)),
     }
     if before:
-        latest = max(before, key=lambda run: run.ended.timestamp() if run.ended else 0.0)
-        named[tags.RERUN_OF] = latest.run_id
+        named[tags.RERUN_OF] = max(before, key=lambda run: run.age).run_id
     run = registry.runs.open(facts.key, named)
     # A run that is tried again may have been created before there was a champion. A process that
     # was held up in between may find that another one has completed it.

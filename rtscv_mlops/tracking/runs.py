@@ -366,6 +366,13 @@ class RunSummary:
     ended: datetime | None
     baseline: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    tried: int = 0
+    """The number of this try among all tries at the window."""
+
+    @property
+    def age(self) -> tuple[bool, int, float]:
+        """Sorts the runs of a window by when they were judged; a run in progress comes first."""
+        return self.ended is not None, self.tried, self.ended.timestamp() if self.ended else 0.0
 
     @property
     def unknown_rate(self) -> float | None:
@@ -394,6 +401,7 @@ class RunSummary:
             ended=datetime.fromtimestamp(ended / 1000, UTC) if ended else None,
             baseline=named.get(tags.BASELINE, ""),
             metrics=run.data.metrics,
+            tried=int(tried) if (tried := named.get(tags.TRY, "")).isdecimal() else 0,
         )
 
 
@@ -434,7 +442,7 @@ class Runs:
                 if (monitor is None or run.monitor == monitor)
                 and (window is None or run.window == window)
             ),
-            key=lambda run: (str(run.window_start or ""), run.window),
+            key=lambda run: (str(run.window_start or ""), run.window, run.tried),
         )
 
 

@@ -26,12 +26,17 @@ ALERTED = "rtscv.alerted"
 OF_ALERTS = (ALERT, ALERT_DUE, ALERTED)
 BASELINE = "rtscv.baseline"
 RERUN_OF = "rtscv.rerun_of"
+# Counts the tries at a window over all of its runs: clocks of workers differ.
+TRY = "rtscv.try"
 REPORT_SHA256 = "rtscv.report_sha256"
 MODEL_SHA256 = "rtscv.model_sha256"
 MODEL_ID = "rtscv.model_id"
+OF_JUDGEMENT = (REPORT_SHA256, MODEL_SHA256, MODEL_ID)
 
 REVIEW = REVIEW_TAG
 BLOCKED = "rtscv.blocked"
+# How a review ended that no person answered. The tag of an answer belongs to people.
+CLOSED = "rtscv.closed"
 SUPERSEDED_BY = "rtscv.superseded_by"
 REVIEWER = REVIEWER_TAG
 REASON = REASON_TAG

@@ -13,7 +13,7 @@ from mlflow.tracking import MlflowClient
 
 from rtscv_mlops.config.values import CHALLENGER, CHAMPION
 from rtscv_mlops.errors import Code, ModelError, ReviewError, ServiceError
-from rtscv_mlops.outcomes import PRODUCT, ReviewStatus
+from rtscv_mlops.outcomes import PRODUCT, ReviewChannel, ReviewStatus
 from rtscv_mlops.text import plain
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import (
@@ -33,6 +33,15 @@ TAG_LIMIT = 5000
 CREATION_TIMEOUT = 10.0
 """Seconds that a concurrent writer may take to create a version, before we create it instead."""
 MOST_WRITERS = 20
+UNNAMED = "an unnamed user of the MLflow registry"
+"""The reviewer of an answer by tag that has no reviewer tag."""
+
+Collect = Callable[["VersionSummary"], object]
+"""Takes a version that a person has answered by tag, and records the answer if it is valid."""
+
+
+def leave(version: "VersionSummary") -> None:
+    """Record nothing of an answer by tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,9 @@ class VersionSummary:
     reason: str
     decided_at: datetime | None
     created: datetime
+    tagged_by: str = ""
+    tagged_reason: str = ""
+    """Who answered by tag, and why, by the tags that belong to people."""
 
     @classmethod
     def of(
@@ -79,6 +91,8 @@ class VersionSummary:
             reason=held.reason if held else named.get(tags.REASON, ""),
             decided_at=moment(held.at) if held else None,
             created=datetime.fromtimestamp(version.creation_timestamp / 1000, UTC),
+            tagged_by=named.get(tags.REVIEWER, "") or UNNAMED,
+            tagged_reason=named.get(tags.REASON, ""),
         )
 
     @property
@@ -116,6 +130,16 @@ class VersionSummary:
         """What a person answered by tag and is not carried out yet; empty if there is nothing."""
         answer = self.answer.strip().lower()
         return answer if self.is_pending and answer in ReviewStatus.answers() else ""
+
+    @property
+    def late_answer(self) -> str:
+        """What a person answered by tag after the review was closed; empty if there is nothing."""
+        answer = self.answer.strip().lower()
+        if not self.review or answer not in ReviewStatus.answers():
+            return ""
+        status = ReviewStatus(self.review)
+        is_closed = status.is_final and status.is_asked and not status.is_answer
+        return answer if is_closed else ""
 
     @property
     def invalid_answer(self) -> str:
@@ -249,11 +273,19 @@ class Versions:
             repeat(self.client.set_tag, seal.run_id, tags.VERSION, version)
         return version
 
-    def offer(self, version: str, *, blocked: str = "", check: Check = unchecked) -> VersionSummary:
+    def offer(
+        self,
+        version: str,
+        *,
+        blocked: str = "",
+        check: Check = unchecked,
+        collect: Collect = leave,
+    ) -> VersionSummary:
         """Ask for the review of a verified version, or mark it as blocked; return where it stands.
 
         At most one version of a model awaits review: that of the latest window, built from the
         champion of now; the others are superseded. A repeat changes nothing that was decided.
+        `collect` is called for a version that would be superseded and has an answer by tag.
         """
         journal = self.journal()
         offered = self.get(version)
@@ -268,10 +300,22 @@ class Versions:
                 check()
                 journal.ledger.claim(_offer_name(offered.version, offered.key), offered.version)
                 self._tag(offered.version, tags.STATE, tags.COMPLETE)
-            self._leave_one_pending(journal, check)
+            self._leave_one_pending(journal, check, collect)
+            self.keep_late_answers()
         return self.get(version)
 
-    def _leave_one_pending(self, journal: Journal, check: Check) -> None:
+    def keep_late_answers(self) -> None:
+        """Record answers by tag to reviews that were closed before."""
+        for late in self.all():
+            if late.late_answer:
+                why = ReviewStatus.explain_late(late.review, late.reason)
+                self.journal().keep_refused(
+                    *(late.version, late.key, late.late_answer),
+                    *(late.tagged_by, late.tagged_reason, why),
+                    ReviewChannel.MLFLOW_TAG.identity(),
+                )
+
+    def _leave_one_pending(self, journal: Journal, check: Check, collect: Collect) -> None:
         """Supersede all but the newest challenger, which gets the alias.
 
         Each writer marks its own version before it looks at the others, so of two at once at least
@@ -285,6 +329,8 @@ class Versions:
             )
             for older in pending[:-1]:
                 check()
+                if older.answered:
+                    collect(older)
                 self._close(journal, older, ReviewStatus.SUPERSEDED, pending[-1].version)
             if not pending or aliases.get(CHALLENGER) == pending[-1].version:
                 return
@@ -315,12 +361,12 @@ class Versions:
         """Record how a review ended and show it on the version; return the record that holds."""
         held = outcome(journal.append(propose), entry.version, entry.key)
         assert held is not None  # just recorded
-        shown = {
-            tags.REVIEW: held.kind,
-            tags.REVIEWER: held.who,
-            tags.REASON: held.reason,
-            tags.DECIDED_AT: held.at,
-        }
+        status, shown = ReviewStatus(held.kind), {tags.DECIDED_AT: held.at}
+        if status.is_answer or not status.is_asked:
+            shown |= {tags.REVIEWER: held.who, tags.REASON: held.reason, tags.REVIEW: held.kind}
+        else:
+            # A person may be writing an answer at this moment, and tags go to the last writer.
+            shown[tags.CLOSED] = held.kind
         if held.kind == ReviewStatus.BLOCKED:
             shown[tags.BLOCKED] = held.reason
         if held.kind == ReviewStatus.SUPERSEDED:

@@ -101,7 +101,7 @@ class Mark:
         title = [f"{window_label(point.start, point.end, zone)}: {shown.title}"]
         tone, top, whisker, drift_top = shown.tone, TOP, None, None
         low, high, share, drift = point.low, point.high, point.unknown_rate, point.drift_share
-        if share is not None:
+        if share is not None and tone.has_number:
             limits = None if low is None or high is None else (low, high)
             title.append(f"{Label.UNKNOWN_RATE.lower()} {rate(share, limits)}")
         if tone.has_number and share is None:
