@@ -35,6 +35,7 @@ EXPERIMENTS = {
     "models": "benchmarks.faults.suites:models",
     "audit": "benchmarks.faults.audits:run",
     "poisoning": "benchmarks.faults.poisoning:run",
+    "challengers": "benchmarks.faults.challengers:run",
     "time": "benchmarks.faults.suites:time",
     "false-alarms": "benchmarks.faults.false_alarms:run",
     "soak": "benchmarks.faults.soak:run",

@@ -16,27 +16,44 @@ from rtscv_mlops.estimator.learner import Wrapper, seeded, weight_params
 from rtscv_mlops.estimator.rows import take
 from rtscv_mlops.estimator.search import MIN_KNOWN, RATIO, TaughtGate, sample_rows, spread_evenly
 
-FALSE_RATE = 0.0025
+FALSE_RATE = 0.002
 """Share of a known class that the gate may take for unknown."""
+TAIL, TAIL_ROWS = 0.1, 20
+"""Largest margins of a class that say how its tail falls, if it has so many rows at least."""
 
 
-def limits_by_class(
-    known_margins: NDArray, codes: NDArray, n_classes: int, false_rate: float = FALSE_RATE
-) -> NDArray:
+def limits_by_class(known_margins: NDArray, codes: NDArray, n_classes: int) -> NDArray:
     """Return for each known class the margin above which a row is called unknown.
 
-    The margins are of held-out rows. At most `false_rate` of the rows of any class lie above its
-    limit, and no more of all rows do: a class of few rows says little about its own tail.
+    The margins are of held-out rows. At most `FALSE_RATE` of the rows of any class lie above its
+    limit, and no more of all rows do. A few hundred rows do not reach that far into the tail of a
+    class, and extracted rows lie where training rows happen to be few. So a limit is at least
+    where the class falls to that rate if its largest margins fall off exponentially.
     """
-
-    def limit(of_rows: NDArray) -> float:
-        allowed = int(false_rate * (len(of_rows) + 1))
-        return float(-np.partition(-of_rows, allowed)[allowed])
-
-    limits = np.full(n_classes, limit(known_margins))
+    limits = np.full(n_classes, _quantile(known_margins))
+    tail = _tail_quantile(known_margins)
     for code in np.unique(codes):
-        limits[code] = max(limits[code], limit(known_margins[codes == code]))
+        of_class = known_margins[codes == code]
+        own = _tail_quantile(of_class) if len(of_class) >= TAIL_ROWS else tail
+        limits[code] = max(limits[code], _quantile(of_class), own)
     return limits
+
+
+def _quantile(values: NDArray) -> float:
+    """Return a value that at most `FALSE_RATE` of the values exceed."""
+    allowed = int(FALSE_RATE * (len(values) + 1))
+    return float(-np.partition(-values, allowed)[allowed])
+
+
+def _tail_quantile(values: NDArray) -> float:
+    """Return the value that `FALSE_RATE` would exceed if the tail were exponential."""
+    size = min(max(round(TAIL * len(values)), 5), len(values) - 1)
+    if size < 1:
+        return float(values.max())
+    ordered = np.sort(values)
+    start = ordered[-size - 1]
+    excess = float(np.mean(ordered[-size:] - start))
+    return float(start + excess * np.log(size / len(values) / FALSE_RATE))
 
 
 def _estimator_has(method: str) -> Any:
@@ -51,8 +68,8 @@ class GatedClassifier(Wrapper, ClassifierMixin, MetaEstimatorMixin, BaseEstimato
     """A classifier behind a gate that answers `unknown_label`; all other rows pass through.
 
     The gate scores how much a row looks like rows of the unknown class and unlike any known one.
-    Its limits are set on held-out known rows, one limit for each class, so that about 0.25 % of a
-    known class can be lost to it, whatever the classifier is.
+    Its limits are set on held-out known rows, one limit for each class, so that about 0.2 % of a
+    known class is lost to it, whatever the classifier is.
 
     Parameters
     ----------

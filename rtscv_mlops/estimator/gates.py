@@ -80,8 +80,9 @@ def nearest_class(scores: NDArray) -> NDArray:
 
 def chunks(indices: NDArray, size: int = 0) -> Iterator[NDArray]:
     """Split indices into chunks of bounded length."""
-    for piece in gen_batches(len(indices), size or CHUNK):
-        yield indices[piece]
+    if len(indices):
+        for piece in gen_batches(len(indices), size or CHUNK):
+            yield indices[piece]
 
 
 def held_out_chunks(

@@ -440,8 +440,10 @@ class MonitorSearch:
         `kept` has for each known row of the table its position among all known rows.
         """
         known, unknown = self._table.known, self._table.window[flagged]
-        gate = self.gate.renewed()
-        layout = replace(self._layout, dummy=unknown)
+        gate, folds = self.gate.renewed(), self._layout.folds.copy()
+        # Few rows may all lie in one fold.
+        folds[unknown] = self._rng.permutation(len(unknown)) % (folds.max() + 1)
+        layout = replace(self._layout, dummy=unknown, folds=folds)
         scores = gate.cross_fit(layout, np.concatenate([known, unknown]))
         gate.forget()
         return TaughtGate(gate, kept, margins(scores[known]), margins(scores[unknown]))

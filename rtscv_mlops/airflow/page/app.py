@@ -20,7 +20,16 @@ from rtscv_mlops.airflow.page.timeline import LONG, window_label
 from rtscv_mlops.config.loading import read_monitors
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, RtscvError
-from rtscv_mlops.text import Label, effect, exemplar_columns, number, percent, plain, quantity
+from rtscv_mlops.text import (
+    NOISE,
+    Label,
+    effect,
+    exemplar_columns,
+    number,
+    percent,
+    plain,
+    quantity,
+)
 
 PREFIX_OF_PAGES = "/rtscv"
 PAGE_HEADERS = {
@@ -221,6 +230,7 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 TEMPLATES.globals["Label"] = Label
+TEMPLATES.globals["NOISE"] = NOISE
 TEMPLATES.filters |= {
     "percent": percent,
     "number": number,

@@ -1,0 +1,328 @@
+"""Challengers: is the statement about them true, and can one that is offered hurt?
+
+Each window is judged as the pipeline does, without MLflow: a learner is taught some classes by
+2,000 rows, a window of 800 rows has a few rows of one class more, and thousands of fresh rows say
+what a challenger really loses and finds. `ordinary` windows have a new class, `swallow` windows
+rows from the edge of a known one, `subgroup` windows rows like 4 % of a known class. Constants were
+chosen on generated rows and on the digits of scikit-learn; Pendigits and Letter only judge.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from rich.progress import track
+from sklearn.base import clone
+from sklearn.datasets import load_digits, make_classification
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from benchmarks.datasets import load
+from benchmarks.faults.tally import Tally
+from rtscv_mlops.config.monitor import Monitor
+from rtscv_mlops.facts import CandidateFacts, WindowFacts
+from rtscv_mlops.judging import describe
+from rtscv_mlops.judging.judge import Rectification, WindowJudge
+from rtscv_mlops.judging.reference import Baseline, TrainingData
+from rtscv_mlops.window import Interval, LabelledRows, Window
+
+ROWS, TRAINING_ROWS, FRESH_ROWS = 800, 2_000, 8_000
+CLASSES = 10
+NEW_ROWS = (25, 60)
+"""Rows of the new class in an ordinary window."""
+EXTRACTED = (15, 50)
+"""Windows with fewer or more extracted rows are drawn again."""
+CRAFTED = 0.1
+"""Share of crafted rows in a window."""
+SUBGROUP = 0.04
+"""Share of its class that a subgroup has."""
+
+NOTHING, MUCH = 0.02, 0.1
+"""A challenger that loses no more than the first of any class loses nothing; the second is much."""
+FOUND = 0.6
+
+LEARNERS: dict[str, Any] = {
+    "SVC": SVC(C=10),
+    "forest": RandomForestClassifier(100, random_state=0),
+    "logistic": LogisticRegression(max_iter=500),
+    "boosting": HistGradientBoostingClassifier(max_iter=50, random_state=0),
+    "neighbours": KNeighborsClassifier(),
+    "network": MLPClassifier((50,), max_iter=100, random_state=0),
+}
+ATTACKED = ("SVC", "forest", "logistic")
+"""Learners whose subgroups are attacked."""
+
+DAY = Interval.day("2025-03-01")
+Rows = NDArray[Any]
+
+
+# -- data
+
+
+def generated(seed: int) -> tuple[Rows, Rows]:
+    """Return rows of ten classes of two clusters each."""
+    X, y = make_classification(
+        12_000, 16, n_informative=12, n_redundant=2, n_classes=CLASSES, class_sep=2.4,
+        n_clusters_per_class=2, flip_y=0.005, random_state=seed,
+    )  # fmt: skip
+    return X, y
+
+
+@cache
+def digits() -> tuple[Rows, Rows]:
+    X, y = load_digits(return_X_y=True)
+    return X, y
+
+
+def published(name: str, seed: int) -> tuple[Rows, Rows]:
+    """Return rows of ten classes of a published set."""
+    data = load(name)
+    some = np.random.default_rng(seed).permutation(np.unique(data.y))[:CLASSES]
+    chosen = np.isin(data.y, some)
+    return data.X[chosen].astype(float), data.y[chosen]
+
+
+def draw_data(kind: str, seed: int) -> tuple[Rows, Rows]:
+    """Return rows and labels of a kind of data."""
+    if kind == "generated":
+        return generated(seed)
+    return digits() if kind == "digits" else published(kind, seed)
+
+
+# -- windows
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Rows that a model is taught, those of a window, and fresh rows that say what is true."""
+
+    X: Rows
+    y: Rows
+    later: Rows
+    truth: Rows
+    new: Rows
+    rng: np.random.Generator
+
+    @classmethod
+    def draw(cls, kind: str, seed: int) -> "World":
+        """Hide one class, and draw the training rows from the others."""
+        rng = np.random.default_rng(seed)
+        X, y = draw_data(kind, seed)
+        order = rng.permutation(len(y))
+        is_new = y[order] == rng.choice(np.unique(y))
+        known, new = order[~is_new], order[is_new]
+        first, rest = np.split(known, [min(TRAINING_ROWS, len(known) // 2)])
+        return cls(X[first], y[first], X[rest], y[rest], X[new], rng)
+
+    @property
+    def rows(self) -> int:
+        """How many rows a window has."""
+        return min(ROWS, len(self.later) // 3)
+
+    @property
+    def fresh(self) -> tuple[Rows, Rows]:
+        """Known rows that are neither taught nor in a window."""
+        part = slice(self.rows, self.rows + FRESH_ROWS)
+        return self.later[part], self.truth[part]
+
+    def ordinary(self) -> tuple[Rows, Rows]:
+        """Return a window with rows of the new class, and later rows of that class."""
+        size = min(int(self.rng.integers(*NEW_ROWS)), len(self.new) // 2)
+        return np.vstack([self.later[: self.rows - size], self.new[:size]]), self.new[size:]
+
+    def swallow(self) -> Rows:
+        """Return a window with rows of a known class, moved a little."""
+        label = self.rng.choice(np.unique(self.y))
+        return self._with(self.X[self.y == label], self.rng.uniform(0.1, 0.4))
+
+    def subgroup(self) -> tuple[Rows, Rows]:
+        """Return a window with rows like a small part of a class, and fresh rows of that part.
+
+        The attacker has other rows of that part than the model was taught and is judged on.
+        """
+        label = self.rng.choice(np.unique(self.y))
+        X, y = self.fresh
+        of_class = X[y == label]
+        spread = np.where(self.X.std(axis=0) > 0, self.X.std(axis=0), 1.0)
+        near = NearestNeighbors(n_neighbors=max(6, round(SUBGROUP * len(of_class))))
+        centre = of_class[self.rng.integers(len(of_class))] / spread
+        part = near.fit(of_class / spread).kneighbors(centre[None], return_distance=False)[0]
+        base, judged = part[::2], part[1::2]
+        return self._with(of_class[base], 0.05), of_class[judged]
+
+    def _with(self, base: Rows, moved: float) -> Rows:
+        """Return a window with crafted rows: some like these, moved in one direction."""
+        size, spread = round(CRAFTED * self.rows), self.X.std(axis=0)
+        crafted = base[self.rng.integers(len(base), size=size)]
+        crafted = crafted + moved * spread * self.rng.choice([-1, 1], crafted.shape[1])
+        crafted = crafted + 0.1 * spread * self.rng.normal(size=crafted.shape)
+        return np.vstack([self.later[: self.rows - size], crafted])
+
+
+def as_table(rows: Rows) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=[f"f{place}" for place in range(rows.shape[1])])
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A window that was judged, and the models that it was about."""
+
+    world: World
+    champion: Any
+    done: Rectification
+
+    def worst_loss(self, challenger: Any) -> float:
+        """Return what a challenger loses of the class that it loses most of, on fresh rows."""
+        X, y = self.world.fresh
+        before, after = (model.predict(as_table(X)) == y for model in (self.champion, challenger))
+        return max(before[y == one].mean() - after[y == one].mean() for one in np.unique(y))
+
+    def share_unknown(self, challenger: Any, rows: Rows) -> float:
+        """Return the share of rows that a challenger calls unknown."""
+        unknown = self.done.model.unknown_label_
+        return float(np.mean(challenger.predict(as_table(rows)) == unknown))
+
+    def lost_share(self, rows: Rows) -> float:
+        """Return the share of known rows whose answer the offered challenger changes."""
+        before, after = (
+            model.predict(as_table(rows)) for model in (self.champion, self.done.challenger)
+        )
+        return float(np.mean(before != after))
+
+    @property
+    def is_unblocked(self) -> bool:
+        return self.done.challenger is not None and not self.done.facts.blocked
+
+    @property
+    def refit(self) -> CandidateFacts:
+        """What is said of the refit, be it offered or not."""
+        offer = self.done.facts.challenger
+        assert offer is not None
+        return offer if offer.kind == "refit" or offer.other is None else offer.other
+
+
+def judge(world: World, window: Rows, learner: str) -> Judged:
+    """Judge a window as the pipeline does."""
+    recipe = make_pipeline(StandardScaler(), clone(LEARNERS[learner]))
+    known = LabelledRows(as_table(world.X), world.y, source="drawn")
+    champion = clone(recipe).fit(known.features, known.labels)
+    given = {"name": "m", "model": {"name": "m"}, "source": {"path": "x", "timestamp": "t"}}
+    facts = WindowFacts(
+        key="", monitor="m", model="m", champion_version="1", window_start=DAY.start,
+        window_end=DAY.end, verdict="", headline="",
+    )  # fmt: skip
+    sample = as_table(window)
+    read = Window(interval=DAY, sample=sample, rows=len(sample), digest="")
+    training, null = TrainingData(known), Baseline(None, "training data")
+    # The drawing takes most of the time, and nothing is looked at here.
+    empty = describe.Projection(*(np.empty((0, 2)) for _ in range(2)), np.empty(0))
+    with patch.object(describe, "project", lambda *_: empty):
+        monitor = Monitor.model_validate(given)
+        done = WindowJudge(monitor, read, champion, recipe, training, null).rectify(facts)
+    return Judged(world, champion, done)
+
+
+# -- the experiments
+
+
+def turns(kinds: tuple[str, ...], learners: tuple[str, ...]) -> Iterator[tuple[World, str]]:
+    """Yield worlds without end: the learners take turns, and so do the kinds of data."""
+    seed = 0
+    while True:
+        kind = kinds[seed // len(learners) % len(kinds)]
+        yield World.draw(kind, seed), learners[seed % len(learners)]
+        seed += 1
+
+
+def blocks(kinds: tuple[str, ...], trials: int) -> Iterator[Tally]:
+    """Judge refits: those that lose nothing must pass, those that lose much must not."""
+    false, missed, sound, losing = [], [], 0, 0
+    worlds = turns(kinds, tuple(LEARNERS))
+    progress = track(range(trials), "blocks")
+    for at in progress:
+        for world, learner in worlds:
+            window = world.swallow() if at % 3 == 2 else world.ordinary()[0]
+            judged = judge(world, window, learner)
+            if judged.done.challenger is not None:
+                break
+        loss = judged.worst_loss(judged.done.model.estimator_)
+        what = f"{learner} loses {loss:.0%}"
+        if loss <= NOTHING:
+            sound += 1
+            false += [f"{what}: {judged.refit.blocked}"] if judged.refit.blocked else []
+        elif loss >= MUCH:
+            losing += 1
+            missed += [] if judged.refit.blocked else [what]
+    yield _tally("a refit that loses nothing on fresh rows: it is blocked", sound, false)
+    yield _tally("a refit that loses 10 points of a class: it is not blocked", losing, missed)
+
+
+def offers(kinds: tuple[str, ...], trials: int) -> Iterator[Tally]:
+    """Offer a challenger in windows with few unknown rows, and see what it does later."""
+    hurt, found, kinds_offered, refused, at = [], [], [], [], 0
+    worlds = turns(kinds, tuple(LEARNERS))
+    progress = iter(track(range(trials), "offers"))
+    for _ in progress:
+        for world, learner in worlds:
+            window, later = world.ordinary()
+            judged = judge(world, window, learner)
+            if EXTRACTED[0] <= judged.done.facts.unknowns <= EXTRACTED[1]:
+                break
+        at += 1
+        offer = judged.done.facts.challenger
+        assert offer is not None
+        if not judged.is_unblocked:
+            refused.append(f"{learner}: {judged.done.facts.blocked}")
+            continue
+        loss = judged.worst_loss(judged.done.challenger)
+        found.append(judged.share_unknown(judged.done.challenger, later))
+        kinds_offered.append(offer.kind)
+        hurt += [f"{learner}, {offer.kind}, loses {loss:.1%}"] if loss > NOTHING else []
+    yield _tally("15 to 50 unknown rows: no challenger is offered", at, refused)
+    gated = kinds_offered.count("gated")
+    told = f"{gated} of {len(found)} are gated; they find {np.mean(found):.0%} of later rows"
+    yield _tally(
+        "an offered challenger loses more than 2 points of a class", len(found), hurt, told
+    )
+
+
+def subgroups(kinds: tuple[str, ...], trials: int) -> Tally:
+    """Send rows like a small part of a class: it may not be lost unblocked."""
+    wrong, blocked, changed = [], 0, 0
+    worlds = turns(kinds, ATTACKED)
+    for _ in track(range(trials), "subgroups"):
+        for world, learner in worlds:
+            window, part = world.subgroup()
+            judged = judge(world, window, learner)
+            if judged.done.challenger is not None:
+                break
+        blocked += bool(judged.refit.blocked)
+        lost = judged.lost_share(part)
+        changed += judged.is_unblocked
+        if judged.is_unblocked and lost > MUCH:
+            wrong.append(f"{learner} loses {lost:.0%}")
+    told = f"{blocked} refits are blocked, {changed} challengers are offered"
+    return _tally("rows like 4 % of a class: that part is lost, unblocked", trials, wrong, told)
+
+
+def run(quick: bool) -> Iterator[Tally]:
+    """Try every kind of window."""
+    kinds = ("generated", "digits") if quick else ("pendigits", "letter")
+    yield from blocks(kinds, 6 if quick else 200)
+    yield from offers(kinds, 6 if quick else 120)
+    yield subgroups(kinds, 3 if quick else 108)
+
+
+def _tally(what: str, trials: int, wrong: list[str], told: str = "") -> Tally:
+    remarks = "; ".join(filter(None, [told, *wrong[:3]]))
+    return Tally("challengers", what, trials, len(wrong), remarks)
