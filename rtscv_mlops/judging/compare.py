@@ -56,8 +56,10 @@ BETTER = 0.05
 """A lead of this share of held-out unknown rows makes the gate the better challenger."""
 FEWEST_FOUND = 0.1
 """A gate that finds fewer of the held-out unknown rows is blind: they lie among known rows ..."""
-BLIND_LIMIT = 0.4
+BLIND_LIMIT = 0.2
 """... so a refit can find them only at the cost of those, and may lose this part of the limit."""
+SUSPECT_LEAD = 0.25
+"""A refit that finds so many more than the gate takes them, as likely as not, from known rows."""
 
 Rows = Any
 """What a model takes: a DataFrame, or an array for a model that was fitted on one."""
@@ -365,7 +367,7 @@ def block(
 
     if gated is None:
         return replace(refit, blocked=why(refit, max_class_loss)), None
-    if gated.found is None or gated.found >= FEWEST_FOUND:
+    if unknowns < min_unknowns or (gated.found or 0.0) >= FEWEST_FOUND:
         return (
             replace(refit, blocked=why(refit, max_class_loss)),
             replace(gated, blocked=why(gated, max_class_loss)),
@@ -374,7 +376,10 @@ def block(
         f"The unknown rows lie among known rows: a gate that spares those finds "
         f"{percent(gated.found)} of them."
     )
-    lost = why(refit, BLIND_LIMIT * max_class_loss)
+    lost = why(refit, max_class_loss)
+    # Here chance is no excuse: what little is lost is what an attacker would aim at.
+    if not lost and refit.worst_loss > BLIND_LIMIT * max_class_loss:
+        lost = f"A refit loses {percent(refit.worst_loss)} of a class for the others."
     return (
         replace(refit, blocked=f"{blind} {lost}" if lost else ""),
         replace(gated, blocked=why(gated, max_class_loss) or blind),
@@ -403,6 +408,8 @@ def choose(refit: Candidate, gated: Candidate | None) -> Offer:
         )
     elif (gated.found or 0.0) > (refit.found or 0.0) + BETTER:
         why = f"It finds {found}."
+    elif (refit.found or 0.0) > (gated.found or 0.0) + SUSPECT_LEAD:
+        why = f"It finds {found}, which may take them from known rows."
     else:
         return Offer(refit, gated, f"{refitted}. A gate would find {found}.")
     return Offer(
