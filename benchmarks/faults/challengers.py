@@ -134,13 +134,13 @@ class World:
         part = slice(self.rows, self.rows + FRESH_ROWS)
         return self.later[part], self.truth[part]
 
-    def ordinary(self) -> tuple[Rows, Rows]:
+    def ordinary(self) -> tuple[Rows, Rows, Any]:
         """Return a window with rows of the new class, and later rows of that class."""
         size = min(int(self.rng.integers(*NEW_ROWS)), len(self.new) // 2)
-        return np.vstack([self.later[: self.rows - size], self.new[:size]]), self.new[size:]
+        return np.vstack([self.later[: self.rows - size], self.new[:size]]), self.new[size:], None
 
-    def attacked(self, share: float, crafted: float) -> tuple[Rows, Rows]:
-        """Return a window with rows like a part of a class, and fresh rows of that part.
+    def attacked(self, share: float, crafted: float) -> tuple[Rows, Rows, Any]:
+        """Return a window with rows like a part of a class, fresh rows of that part, and the class.
 
         The attacker has other rows of that part than the model was taught and is judged on.
         """
@@ -155,7 +155,7 @@ class World:
         like = base[self.rng.integers(len(base), size=size)]
         like = like + 0.05 * spread * self.rng.choice([-1, 1], like.shape[1])
         like = like + 0.1 * spread * self.rng.normal(size=like.shape)
-        return np.vstack([self.later[: self.rows - size], like]), of_class[part[1::2]]
+        return np.vstack([self.later[: self.rows - size], like]), of_class[part[1::2]], label
 
 
 def as_table(rows: Rows) -> pd.DataFrame:
@@ -181,10 +181,15 @@ class Judged:
         unknown = self.done.model.unknown_label_
         return float(np.mean(challenger.predict(as_table(rows)) == unknown))
 
-    def lost_share(self, challenger: Any, rows: Rows) -> float:
-        """Return the share of known rows whose answer a challenger changes."""
-        before, after = (model.predict(as_table(rows)) for model in (self.champion, challenger))
-        return float(np.mean(before != after))
+    def lost_share(self, challenger: Any, rows: Rows, label: Any) -> float:
+        """Return the share of rows of a class that the champion finds, and a challenger does not.
+
+        Without rows that the champion finds, nothing can be lost.
+        """
+        before, after = (
+            model.predict(as_table(rows)) == label for model in (self.champion, challenger)
+        )
+        return float(np.mean(~after[before])) if before.any() else 0.0
 
     @property
     def is_unblocked(self) -> bool:
@@ -230,6 +235,8 @@ class Trial:
     judged: Judged
     part: Rows
     """Later rows of the new class; or fresh rows of the part that was attacked."""
+    label: Any
+    """The class that was attacked."""
 
 
 def draw_trials(
@@ -244,12 +251,12 @@ def draw_trials(
     while found < wanted:
         world = World.draw(kinds[seed // len(learners) % len(kinds)], seed)
         learner = learners[seed % len(learners)]
-        window, part = world.ordinary() if attack is None else world.attacked(*attack)
+        window, part, label = world.ordinary() if attack is None else world.attacked(*attack)
         judged = judge(world, window, learner)
         seed += 1
         if extracted[0] <= judged.done.facts.unknowns <= extracted[1]:
             found += 1
-            yield Trial(learner, judged, part)
+            yield Trial(learner, judged, part, label)
 
 
 class Blocks:
@@ -310,8 +317,10 @@ def subgroups(trials: Iterator[Trial]) -> Tally:
     wrong, offered, lost, by_refit = [], 0, [], []
     for trial in trials:
         judged = trial.judged
-        by_refit.append(judged.lost_share(judged.done.model.estimator_, trial.part))
-        lost.append(judged.lost_share(judged.done.challenger, trial.part))
+        models = (judged.done.model.estimator_, judged.done.challenger)
+        of_refit, of_offer = (judged.lost_share(one, trial.part, trial.label) for one in models)
+        by_refit.append(of_refit)
+        lost.append(of_offer)
         offered += judged.is_unblocked
         if judged.is_unblocked and lost[-1] > SACRIFICED:
             kind = judged.done.facts.challenger
