@@ -154,7 +154,7 @@ class ClassComparison(Facts):
     unknown: float
     """Share of the class that the challenger calls unknown."""
     loss_interval: tuple[float, float] | None = None
-    """Where the loss lies but for 10 % chance, from rows paired and refits compared."""
+    """Where the loss lies, in nine of ten cases: by rows paired and by refits compared."""
     taught_loss: float | None = None
     """Loss on rows that both models were fitted on; None if held-out rows judged the models."""
 

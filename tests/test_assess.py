@@ -13,7 +13,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from rtscv_mlops import RTSCVClassifier
 from rtscv_mlops.estimator.learner import seeded
-from rtscv_mlops.judging.compare import Contest, compare_on_holdout, predict
+from rtscv_mlops.judging.contest import Contest, compare_on_holdout, predict
 from rtscv_mlops.judging.describe import make_cards, project, sample_known
 from rtscv_mlops.window import LabelledRows
 

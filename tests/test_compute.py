@@ -28,7 +28,7 @@ from rtscv_mlops.config.monitor import ComputeSettings
 from rtscv_mlops.errors import ConfigError, ServiceError
 from rtscv_mlops.estimator import gates, kernel
 from rtscv_mlops.estimator.parallel import do_all
-from rtscv_mlops.judging.compare import Contest, predict
+from rtscv_mlops.judging.contest import Contest, predict
 from rtscv_mlops.operations.check import check_monitor
 from rtscv_mlops.runtime import computing, on_one_thread
 from rtscv_mlops.window import LabelledRows

@@ -19,7 +19,7 @@ from rtscv_mlops.facts import (
     TellingFeature,
     WindowFacts,
 )
-from rtscv_mlops.judging.compare import find_blocker
+from rtscv_mlops.judging.contest import find_blocker
 from rtscv_mlops.outcomes import ReviewStatus
 from rtscv_mlops.review.question import DESCRIPTION_LIMIT, describe, one_line
 from rtscv_mlops.text import markdown, plain, probability, rate, safe_link

@@ -14,7 +14,7 @@ from sklearn.manifold import TSNE
 from rtscv_mlops.estimator.classifier import RTSCVClassifier
 from rtscv_mlops.estimator.rows import Numbers
 from rtscv_mlops.facts import ClusterCard, TellingFeature
-from rtscv_mlops.judging.compare import predict, sample_places
+from rtscv_mlops.judging.contest import predict, sample_places
 from rtscv_mlops.window import LabelledRows
 
 DRAWN_ROWS = 300

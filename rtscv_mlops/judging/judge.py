@@ -32,7 +32,7 @@ from rtscv_mlops.facts import (
 )
 from rtscv_mlops.judging import describe
 from rtscv_mlops.judging.canary import missed_canary, try_canary
-from rtscv_mlops.judging.compare import Contest, Offer, block, choose, predict
+from rtscv_mlops.judging.contest import Contest, Offer, block, choose, predict
 from rtscv_mlops.judging.findings import Traffic, count_distinct, find_doubts, find_near_copies
 from rtscv_mlops.judging.reference import Baseline, TrainingData
 from rtscv_mlops.models.load import Champion

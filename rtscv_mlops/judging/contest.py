@@ -126,7 +126,7 @@ class Answers:
         return changes
 
     def interval(self) -> tuple[float, float]:
-        """Return where the loss lies but for chance, by the rows and by the refits.
+        """Return where the loss lies, chance allowed for, by the rows and by the refits.
 
         Rows are paired, as in McNemar's test, with half a row added on either side (Agresti and
         Min), so that no lost row does not mean no noise. If refits differ from each other by more
@@ -377,7 +377,7 @@ def block(
         f"{percent(gated.found)} of them."
     )
     lost = why(refit, max_class_loss)
-    # Here chance is no excuse: what little is lost is what an attacker would aim at.
+    # Chance does not excuse a loss here: an attacker would aim at just that.
     if not lost and refit.worst_loss > BLIND_LIMIT * max_class_loss:
         lost = f"A refit loses {percent(refit.worst_loss)} of a class for the others."
     return (
