@@ -30,6 +30,7 @@ class FindingCode(StrEnum):
     COPIES = auto()
     DECISION_RECORD = auto()
     FEW_KNOWN_ROWS = auto()
+    NEAR_COPIES = auto()
     NOT_CONVERGED = auto()
     NOT_REPEATABLE = auto()
     NO_SINGLE_ROW = auto()
@@ -43,6 +44,7 @@ class FindingCode(StrEnum):
     TRAINING_DATA = auto()
     TRAINING_NOT_KEPT = auto()
     TRAINING_ROWS = auto()
+    UNSTABLE_LEARNER = auto()
     VOLUME = auto()
 
 
@@ -152,6 +154,23 @@ class ClassComparison(Facts):
     challenger: float
     unknown: float
     """Share of the class that the challenger calls unknown."""
+    loss_interval: tuple[float, float] | None = None
+    """Where the loss lies, in nine of ten cases: by rows paired and by refits compared."""
+    taught_loss: float | None = None
+    """Loss on rows that both models were fitted on; None if held-out rows judged the models."""
+
+    @property
+    def loss(self) -> float:
+        return self.champion - self.challenger
+
+
+class GroupComparison(Facts):
+    """Recall of rows of one known class that lie close together, the group that loses most."""
+
+    label: str
+    rows: int
+    champion: float
+    challenger: float
 
     @property
     def loss(self) -> float:
@@ -168,6 +187,10 @@ class Comparison(Facts):
     champion_macro_f: float
     challenger_macro_f: float
     classes: tuple[ClassComparison, ...]
+    groups: tuple[GroupComparison, ...] = ()
+    """Groups inside classes that lose most of their rows, the largest loss first."""
+    unstable: str = ""
+    """How far refits of the challenger differ from each other; empty if no more than by chance."""
 
 
 class CanaryFacts(Facts):
@@ -221,11 +244,32 @@ class AssessmentFacts(Facts):
     settings: dict[str, Any]
 
 
+class CandidateFacts(Facts):
+    """One way to answer unknown: the champion refitted with one class more, or behind a gate."""
+
+    kind: Literal["refit", "gated"]
+    found: float | None = None
+    """Share of extracted rows, held out from its fit, that it calls unknown."""
+    tested: int = 0
+    """How many rows that is measured on."""
+    worst_loss: float = 0.0
+    """Largest loss of recall of a known class."""
+    blocked: str = ""
+
+
+class OfferFacts(CandidateFacts):
+    """The candidate that is offered, why it is, and the other one if there was one."""
+
+    why: str = ""
+    other: CandidateFacts | None = None
+
+
 class ChallengerFacts(Facts):
     """The unknown rows by candidate class, and the model that was taught them."""
 
     clusters: tuple[ClusterCard, ...]
     comparison: Comparison | None
+    challenger: OfferFacts | None
     blocked: str
 
 
@@ -253,7 +297,7 @@ class WindowFacts(Facts):
     Attributes
     ----------
     schema_version : int
-        Version of the JSON format. Files of version 1 are upgraded when they are read.
+        Version of the JSON format. Older files are upgraded when they are read.
     key : str
         Identifies everything that decides the result: rows, champion and settings.
     monitor, model, champion_version : str
@@ -288,6 +332,8 @@ class WindowFacts(Facts):
         Drift by column; added by the report.
     comparison : Comparison or None
         Champion against challenger; None if there is no challenger.
+    challenger : OfferFacts or None
+        Which kind of challenger is offered, and why; None if there is none.
     copies_share : float or None
         Share of the sampled rows that differ from another one only in their time.
     unknown_hour_share, unknown_origin_share : float or None
@@ -306,7 +352,7 @@ class WindowFacts(Facts):
         Seconds by part of the work.
     """
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     key: str
     monitor: str
     model: str
@@ -330,6 +376,7 @@ class WindowFacts(Facts):
     clusters: tuple[ClusterCard, ...] = ()
     drift: DriftFacts | None = None
     comparison: Comparison | None = None
+    challenger: OfferFacts | None = None
     copies_share: float | None = None
     unknown_hour_share: float | None = None
     unknown_origin_share: float | None = None
@@ -344,12 +391,21 @@ class WindowFacts(Facts):
     @model_validator(mode="before")
     @classmethod
     def _upgrade(cls, stored: Any) -> Any:
-        """Read schema 1, which has titles as the keys of its settings, and numbers as text."""
-        if not isinstance(stored, Mapping) or stored.get("schema_version") != 1:
+        """Read older files.
+
+        Schema 1 has titles as the keys of its settings, and numbers as text. Before schema 3 every
+        challenger was a refit.
+        """
+        if not isinstance(stored, Mapping) or stored.get("schema_version") not in (1, 2):
             return stored
-        keys = {title: key for key, title in SETTING_TITLES.items()}
-        settings = {keys.get(name, name): value for name, value in stored["settings"].items()}
-        return {**stored, "schema_version": 2, "settings": settings}
+        upgraded = {**stored, "schema_version": 3}
+        if stored["schema_version"] == 1:
+            keys = {title: key for key, title in SETTING_TITLES.items()}
+            settings = stored["settings"].items()
+            upgraded["settings"] = {keys.get(name, name): value for name, value in settings}
+        if stored.get("comparison"):
+            upgraded["challenger"] = {"kind": "refit", "blocked": stored.get("blocked", "")}
+        return upgraded
 
     def judged(
         self,

@@ -278,6 +278,7 @@ def shell_word(text: str, otherwise: str) -> str:
 
 
 LEAST_CHANGE = 0.0005
+NOISE = "in parentheses, what chance may add or take."
 """Recalls that differ by less are the same: one decimal would not show it."""
 
 
@@ -341,9 +342,13 @@ class ClassRow:
     def change(self) -> str:
         if not isfinite(self.known.loss):
             return NOT_KNOWN
+        change = f"{-100 * self.known.loss:+.1f} points"
         if abs(self.known.loss) < LEAST_CHANGE:
-            return "same"
-        return f"{-100 * self.known.loss:+.1f} points"
+            change = "same"
+        if self.known.loss_interval is None:
+            return change
+        least, most = self.known.loss_interval
+        return f"{change} ({-100 * most:+.1f} to {-100 * least:+.1f})"
 
     @property
     def unknown(self) -> str:

@@ -28,7 +28,7 @@ from rtscv_mlops.config.monitor import ComputeSettings
 from rtscv_mlops.errors import ConfigError, ServiceError
 from rtscv_mlops.estimator import gates, kernel
 from rtscv_mlops.estimator.parallel import do_all
-from rtscv_mlops.judging.describe import compare_by_folds, predict
+from rtscv_mlops.judging.contest import Contest, predict
 from rtscv_mlops.operations.check import check_monitor
 from rtscv_mlops.runtime import computing, on_one_thread
 from rtscv_mlops.window import LabelledRows
@@ -147,7 +147,8 @@ def test_every_engine_compares_the_same(cluster, small_pieces):
 
     for settings in engines(cluster):
         with computing(settings), threadpool_limits(limits=1):
-            comparison = compare_by_folds(SVC(), known, figs, "unknown", seed=0)
+            contest = Contest(model, SVC(), known, None, figs, "unknown", seed=0)
+            comparison = contest.candidates(model, None)[0].comparison
             found.append((comparison, predict(model, rows.to_numpy()).tolist()))
 
     assert found[0] == found[1] == found[2]

@@ -69,7 +69,7 @@ def test_a_window_leaves_its_verdict(deployment, day, verdict):
 
     facts = WindowFacts.model_validate(run.read_json("verdict.json"))
 
-    assert facts.schema_version == 2
+    assert facts.schema_version == 3
     assert facts.verdict == verdict == run.tags()["rtscv.verdict"]
     metrics = deployment.client.get_run(run.run_id).data.metrics
     assert metrics == pytest.approx(facts.metrics())

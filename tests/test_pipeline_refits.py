@@ -17,7 +17,7 @@ from rtscv_mlops import log_champion
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ReviewError
 from rtscv_mlops.facts import ClassComparison
-from rtscv_mlops.judging.describe import find_blocker
+from rtscv_mlops.judging.contest import find_blocker
 from rtscv_mlops.pipeline.run import offer_challenger
 from rtscv_mlops.pipeline.stages import rectify_window, take_window
 from rtscv_mlops.review.answers import list_challengers, review_challenger, show_challenger

@@ -12,6 +12,10 @@ import pytest
 from benchmarks.deployments import EMPTY, MODEL, NEW, QUIET
 from rtscv_mlops.alerts.channels import Channel
 from rtscv_mlops.errors import Code, NotAssessed, ReviewError, ServiceError
+from rtscv_mlops.estimator.gated import GatedClassifier
+from rtscv_mlops.judging import judge
+from rtscv_mlops.judging.contest import Offer
+from rtscv_mlops.models.load import load_champion
 from rtscv_mlops.operations.purge import purge_windows
 from rtscv_mlops.pipeline import run as tasks
 from rtscv_mlops.pipeline import stages
@@ -148,6 +152,24 @@ def test_rows_that_were_handed_over_can_be_purged(deployment):
 
 
 # -- after the promotion
+
+
+def test_a_gated_champion_is_watched(deployment, monkeypatch):
+    """The champion behind a gate is stored, tried in a new process, promoted and judged again."""
+    monkeypatch.setattr(judge, "choose", lambda refit, gated: Offer(gated, refit, "A gate."))
+    monitor = deployment.monitor()
+    first = run_window(monitor, DAY)
+    assert (first.facts.challenger.kind, first.facts.blocked) == ("gated", "")
+    review_challenger(monitor, first.version, approve=True, reviewer="ada", reason="figs")
+    promote_challenger(monitor, first.version)
+    monkeypatch.undo()
+
+    again = run_window(monitor, DAY)
+
+    champion = load_champion(deployment.client, monitor.model)
+    assert isinstance(champion.estimator, GatedClassifier)
+    assert (again.facts.champion_version, again.facts.verdict) == (first.version, "no_change")
+    assert run_window(monitor, Interval.day(QUIET)).facts.verdict == "no_change"
 
 
 def test_a_promoted_challenger_is_watched(deployment):

@@ -36,6 +36,7 @@ EXPERIMENTS = {
     "models": "benchmarks.faults.suites:models",
     "audit": "benchmarks.faults.audits:run",
     "poisoning": "benchmarks.faults.poisoning:run",
+    "challengers": "benchmarks.faults.challengers:run",
     "time": "benchmarks.faults.suites:time",
     "clocks": "benchmarks.faults.suites:clocks",
     "false-alarms": "benchmarks.faults.false_alarms:run",

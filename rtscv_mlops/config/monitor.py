@@ -365,13 +365,13 @@ class ReviewSettings(values.Settings):
     max_class_loss: values.Share = Field(
         default=0.05,
         description="Largest recall loss allowed for any known class. A bigger loss blocks "
-        "approval, unless it is a single row.",
+        "approval, unless chance explains it.",
     )
     min_unknowns: int = Field(
         default=10,
         ge=1,
-        description="Minimum number of unknown rows to train a challenger on. Fewer rows block "
-        "approval.",
+        description="Minimum number of unknown rows to train a challenger on, near-copies counted "
+        "once. Fewer rows block approval.",
     )
     expires: values.PositiveDuration = Field(
         default=timedelta(days=14),

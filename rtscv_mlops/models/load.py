@@ -344,10 +344,13 @@ class _StoredModel:
         inputs = self.description.signature.inputs if self.description.signature else None
         if inputs and (inputs.is_tensor_spec() or not inputs.has_input_names()):
             return True
+        from rtscv_mlops.estimator.learner import unwrapped
+
         if self.flavor == "python_function" or feature_names(estimator) is not None:
             return False
         # A pipeline that starts with a custom transformer may keep no names and still use them.
-        first = estimator[0] if is_pipeline(estimator) else estimator
+        inner = unwrapped(estimator)
+        first = inner[0] if is_pipeline(inner) else inner
         return type(first).__module__.partition(".")[0] in {*SUPPORTED, "skorch"}
 
     def findings(self) -> Iterator[str]:

@@ -158,6 +158,14 @@ TRUSTED_TYPES = frozenset(
         "sklearn.feature_selection._univariate_selection.chi2",
         "sklearn.feature_selection._univariate_selection.f_classif",
         "sklearn.utils.validation.check_array",
+        # A champion behind a gate: our own types, restored by setting fields.
+        "rtscv_mlops.estimator.gated.GatedClassifier",
+        "rtscv_mlops.estimator.gates.FoldsGate",
+        "rtscv_mlops.estimator.gates.ForestGate",
+        "rtscv_mlops.estimator.kernel.KernelGate",
+        "rtscv_mlops.estimator.rows.Numbers",
+        "rtscv_mlops.estimator.rows._Columns",
+        "rtscv_mlops.estimator.rows._Dense",
         # Boosters store a model in their library's own format, which its own parser reads.
         "lightgbm.basic.Booster",
         "lightgbm.sklearn.LGBMClassifier",

@@ -45,7 +45,7 @@ from rtscv_mlops.tracking.registry import (
 from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval, Window
 
-ALGORITHM = 4
+ALGORITHM = 5
 """Raise this if the same window, champion and settings would give another result than before."""
 
 log = logging.getLogger(__name__)

@@ -267,12 +267,14 @@ class Sections:
         comparison = self.facts.comparison
         if comparison is None:
             return []
+        offer = self.facts.challenger
+        kind = f"{commonmark(offer.why)}\n\n" if offer and offer.why else ""
         accuracy = (
-            f"{comparison.rows:,} known rows, {commonmark(comparison.how)}. Accuracy "
+            f"{kind}{comparison.rows:,} known rows, {commonmark(comparison.how)}. Accuracy "
             f"**{text.percent(comparison.champion_accuracy)}** with the champion, "
             f"**{text.percent(comparison.challenger_accuracy)}** with the challenger; macro F "
             f"{text.number(comparison.champion_macro_f)} and "
-            f"{text.number(comparison.challenger_macro_f)}."
+            f"{text.number(comparison.challenger_macro_f)}. Change by class: {text.NOISE}"
         )
         widgets = [ui.text_widget(title=f"{Label.COMPARISON}, on known classes", text=accuracy)]
         if comparison.classes:

@@ -194,17 +194,22 @@ class _ReviewText:
         rows = f"{text.counted(comparison.rows, 'known row')} ({markdown(comparison.how, 120)})"
         header = [
             *(Label.CLASS, Label.CLASS_ROWS, Label.CHAMPION, Label.CHALLENGER),
-            Label.CALLED_UNKNOWN,
+            *(Label.CHANGE, Label.CALLED_UNKNOWN),
         ]
         classes = text.class_rows(comparison)
         cells = (
-            [markdown(row.known.label, 40), row.rows, row.champion, row.challenger, row.unknown]
+            [
+                *(markdown(row.known.label, 40), row.rows, row.champion, row.challenger),
+                *(row.change, row.unknown),
+            ]
             for row in classes[:MAX_ROWS]
         )
         table = _capped(_table(header, cells), len(classes) - MAX_ROWS, "class", "classes")
+        offer = self.facts.challenger
+        kind = f"{markdown(offer.why, 400)}{BREAK}" if offer and offer.why else ""
         return (
-            f"On {rows}: champion {champion}; challenger {challenger}. Largest loss first."
-            f"\n\n{table}"
+            f"{kind}On {rows}: champion {champion}; challenger {challenger}. Largest loss first; "
+            f"{text.NOISE}\n\n{table}"
         )
 
     def drift(self) -> str:

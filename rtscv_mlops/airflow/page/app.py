@@ -29,7 +29,16 @@ from rtscv_mlops.config.loading import read_monitors
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, ReviewError, RtscvError
 from rtscv_mlops.outcomes import ReviewChannel
-from rtscv_mlops.text import Label, effect, exemplar_columns, number, percent, plain, quantity
+from rtscv_mlops.text import (
+    NOISE,
+    Label,
+    effect,
+    exemplar_columns,
+    number,
+    percent,
+    plain,
+    quantity,
+)
 
 PREFIX_OF_PAGES = "/rtscv"
 REASON_LIMIT = 1500
@@ -286,6 +295,7 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 TEMPLATES.globals["Label"] = Label
+TEMPLATES.globals["NOISE"] = NOISE
 TEMPLATES.filters |= {
     "percent": percent,
     "number": number,
