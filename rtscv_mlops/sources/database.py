@@ -6,6 +6,7 @@ address or the password of a database.
 
 import os
 import re
+import string
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from rtscv_mlops.text import nearest, redact, shown
 QUERY = "the result of `query:`"
 SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
 MISSING = re.compile(r"no such (table|column)|does not exist|undefined", re.IGNORECASE)
+DAY_PATTERN = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*"
 # By default these drivers wait forever for a server that accepts connections but never answers.
 CONNECT_ARGS = {
     name: {"connect_timeout": 30}
@@ -136,7 +138,12 @@ class Relation:
             return (sa.false(),)
         if all(isinstance(value, str) and sorts_by_time(value) for value in examples):
             first, last = span.text_bounds()
-            return column >= first, column < last
+            near = sa.and_(column >= first, column < last)
+            odd = sa.not_(_starts_with_day(column, connection.dialect.name))
+            # Text of another form sorts anywhere. Such rows are read, to be refused and shown.
+            if connection.execute(sa.select(column).where(odd).limit(1)).first() is not None:
+                return (sa.or_(near, odd),)
+            return (near,)
         if not all(isinstance(value, date) for value in examples):
             return ()  # Reading all rows ends in an error that shows these values.
         with_time = isinstance(examples[0], datetime)
@@ -147,6 +154,19 @@ class Relation:
         if with_time:
             return column >= start, column <= end
         return column >= start.date(), column <= end.date()
+
+
+def _starts_with_day(column: sa.ColumnElement[Any], dialect: str) -> sa.ColumnElement[bool]:
+    """Return the condition that a text starts with a day in ISO 8601, and so sorts by time.
+
+    It costs one pass over the column, in functions that every database has.
+    """
+    if dialect == "sqlite":  # Ten times as fast there. Bytes sort after letters.
+        return sa.and_(column.op("GLOB")(DAY_PATTERN), column < "A")
+    rest = sa.func.substr(column, 1, len("2026-01-05"))
+    for digit in string.digits:
+        rest = sa.func.replace(rest, digit, "")
+    return sa.and_(column.like("____-__-__%"), rest == "--")
 
 
 @contextmanager
