@@ -192,7 +192,7 @@ def prepare(
     file = folder / "digits.yaml"
     file.write_text(MONITOR.format(model=MODEL, tracking_uri=tracking_uri, file=file.name) + more)
     monitor = load_monitor(file)
-    client = connect(monitor.model)
+    client = connect(monitor.model, create=True)
     try:
         find_champion(client, monitor.model)
     except (ModelError, NotAssessed):

@@ -1,7 +1,7 @@
 """Tables and queries of any database that SQLAlchemy reaches, read in batches.
 
 Bounds travel as parameters, and names are checked against the catalogue. No message shows the
-address or the password of a database.
+address of a server or a password.
 """
 
 import os
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
+from pathlib import Path
 from typing import Any, Self
 from zoneinfo import ZoneInfo
 
@@ -19,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from rtscv_mlops.config.inputs import TableSettings
-from rtscv_mlops.errors import Code, ConfigError, ServiceError, WindowError
+from rtscv_mlops.errors import Code, ConfigError, NotAssessed, ServiceError, WindowError
 from rtscv_mlops.sources.stream import Batches, Budget, RowStream, batch_rows
 from rtscv_mlops.sources.times import Span, sorts_by_time
 from rtscv_mlops.text import nearest, redact, shown
@@ -221,8 +222,8 @@ def _create_engine(settings: TableSettings) -> sa.Engine:
                 f"The environment variable {settings.url_env} of `url_env:` is not set."
             )
     try:
-        drivername = sa.make_url(address or "").drivername
-        return sa.create_engine(address or "", connect_args=CONNECT_ARGS.get(drivername, {}))
+        url = sa.make_url(address or "")
+        engine = sa.create_engine(url, connect_args=CONNECT_ARGS.get(url.drivername, {}))
     except (exc.NoSuchModuleError, ModuleNotFoundError) as error:
         raise ConfigError(
             f"The driver of the database is not installed ({error}). Install it."
@@ -232,6 +233,14 @@ def _create_engine(settings: TableSettings) -> sa.Engine:
             "The database address cannot be read. Write it like "
             "postgresql+psycopg2://user@host/database."
         ) from None
+    # SQLite would create a file that does not exist. Names with a colon are no files.
+    file = url.database if engine.dialect.name == "sqlite" else None
+    if file and ":" not in file and not Path(file).is_file():
+        raise NotAssessed(
+            Code.NO_INPUT,
+            f"There is no SQLite file {file}. Nothing was created; correct the database's address.",
+        )
+    return engine
 
 
 def _read_only(connection: sa.Connection) -> sa.Connection:
