@@ -24,6 +24,7 @@ class FindingCode(StrEnum):
     BOOLEAN_LABELS = auto()
     CANARY_MISSED = auto()
     CANARY_NOT_PLANTED = auto()
+    CHALLENGER_UNUSABLE = auto()
     CHAMPION = auto()
     COMPUTE = auto()
     COPIES = auto()
@@ -236,6 +237,10 @@ class TrafficFacts(Facts):
     unknown_origin_share: float | None
 
 
+UNUSABLE = "The challenger cannot be used, and is not offered: "
+"""How the finding begins that says why."""
+
+
 class WindowFacts(Facts):
     """What one window showed.
 
@@ -367,6 +372,10 @@ class WindowFacts(Facts):
         """Return the facts with findings before and after those they have."""
         return self._with(findings=(*before, *self.findings, *after))
 
+    def without_findings(self, opening: str) -> Self:
+        """Return the facts without the findings that begin with these words."""
+        return self._with(findings=tuple(f for f in self.findings if not f.startswith(opening)))
+
     def without_exemplars(self) -> Self:
         """Return the facts without the rows that cluster cards show."""
         cards = [ClusterCard(**(dict(card) | {"exemplars": ()})) for card in self.clusters]
@@ -391,6 +400,11 @@ class WindowFacts(Facts):
     @property
     def detected(self) -> bool:
         return Verdict.of(self.verdict).claims_unknowns
+
+    @property
+    def unusable(self) -> str:
+        """Why the challenger cannot be used; empty if it can, or if there is none."""
+        return next((each for each in self.findings if each.startswith(UNUSABLE)), "")
 
     def metrics(self) -> dict[str, float]:
         """Return the numbers that MLflow plots over time, without those that were not measured."""

@@ -226,6 +226,8 @@ class Alert:
             lines.append(f"- group {card.number}: {text.counted(card.size, 'row')}{by_champion}")
         if facts.blocked:
             lines.append(f"The challenger is blocked: {inert_line(facts.blocked, 300)}")
+        if facts.unusable:
+            lines.append(inert_line(facts.unusable, 300))
         if self.version:
             lines.append(f"Challenger: version {inert_line(self.version, 20)}")
         if self.next_step:

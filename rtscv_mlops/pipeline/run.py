@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 from rtscv_mlops.alerts import sending
 from rtscv_mlops.alerts.channels import Channel
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import Code, InputError, NotAssessed, RtscvError, ServiceError
-from rtscv_mlops.facts import Finding, FindingCode, WindowFacts
+from rtscv_mlops.errors import Code, InputError, ModelError, NotAssessed, RtscvError, ServiceError
+from rtscv_mlops.facts import UNUSABLE, Finding, FindingCode, WindowFacts
 from rtscv_mlops.models.load import find_champion
 from rtscv_mlops.models.save import verify_version
 from rtscv_mlops.outcomes import Verdict
@@ -170,6 +170,7 @@ def _run_stages(context: "WindowContext", tell: Tell) -> Outcome:
     from rtscv_mlops.pipeline import stages
 
     monitor, run, version = context.monitor, context.run, None
+    unusable: ModelError | None = None
     tell("rectify_window")
     done = stages.rectify_window(context)
     tell("write_report")
@@ -183,10 +184,16 @@ def _run_stages(context: "WindowContext", tell: Tell) -> Outcome:
         facts = registry.add_finding(run, done.facts, Finding(FindingCode.REPORT_MISSING, text))
     if done.challenger is not None:
         tell("register_challenger")
-        version = offer_challenger(monitor, run, facts)
+        try:
+            version = offer_challenger(monitor, run, facts)
+        except ModelError as error:
+            facts, unusable = _add_unusable(run, facts, error), error
     tell("raise_alert")
     alert = sending.raise_alert(monitor, run, facts)
-    run.finish()
+    if unusable is None:
+        run.finish()
+    else:  # Not finished for good: the next try may find the challenger usable.
+        run.fail(unusable.code, str(unusable))
     return Outcome(facts, run.run_id, version, alert.why)
 
 
@@ -286,8 +293,14 @@ def register_challenger(monitor: Monitor, run_id: str) -> str:
         return version
     run = run.take_over()
     facts = _settled_facts(run)
+    if facts.unusable:
+        facts = facts.without_findings(UNUSABLE)
+        registry.write_facts(run, facts)
     try:
         return offer_challenger(monitor, run, facts)
+    except ModelError as error:
+        _add_unusable(run, facts, error)
+        raise
     except (InputError, NotAssessed) as error:
         write_unassessed(run, facts, error)
         raise
@@ -346,6 +359,14 @@ def offer_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts) -> st
     versions.offer(version, blocked=facts.blocked, check=check)
     log.info("register_challenger: version %s of %s", version, model)
     return version
+
+
+def _add_unusable(run: WindowRun, facts: WindowFacts, error: ModelError) -> WindowFacts:
+    """Record why the challenger cannot be used; the verdict on the window stands."""
+    log.warning("register_challenger: %s%s", UNUSABLE, error)
+    run.drop_tags([tags.VERSION])  # The alert must not ask for its review.
+    finding = Finding(FindingCode.CHALLENGER_UNUSABLE, f"{UNUSABLE}{error}")
+    return registry.add_finding(run, facts, finding)
 
 
 def _check_champion(monitor: Monitor, run: WindowRun, compared_with: str) -> None:
