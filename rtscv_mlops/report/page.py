@@ -87,10 +87,10 @@ class Sections:
         """Return the numbers that a reviewer looks at first."""
         facts, numbers = self.facts, {}
         if facts.assessed:
-            limits = facts.unknown_rate_interval
+            limits = facts.told_interval
             rate_label = Label.UNKNOWN_RATE + (f" ({text.interval(limits)})" if limits else "")
             numbers = {
-                rate_label: text.estimate(facts.unknown_rate, text.DASH),
+                rate_label: text.estimate(facts.told_rate, text.unknown_share(facts)),
                 Label.UNKNOWNS: f"{facts.unknowns:,}",
                 Label.P_VALUE: text.probability(facts.p_value),
             }
