@@ -342,7 +342,10 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:"
 )
-"""The page may run what it holds, and ask for nothing."""
+"""The page may run what it holds, and ask for nothing.
+
+Browsers ignore `frame-ancestors` in a page; who serves a report sends it as a header.
+"""
 
 RANDOM_ID = re.compile(r'"id": "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"')
 RANDOM_NAME = re.compile(r'id="root_(metric_[0-9a-f]{32})"')

@@ -9,7 +9,7 @@ from mlflow.tracking import MlflowClient
 
 from rtscv_mlops.config.monitor import ModelSettings, Monitor
 from rtscv_mlops.config.values import CHAMPION
-from rtscv_mlops.errors import Code
+from rtscv_mlops.errors import Code, ServiceError
 from rtscv_mlops.facts import Finding, WindowFacts
 from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.text import markdown
@@ -148,7 +148,14 @@ def write_facts(run: WindowRun, facts: WindowFacts) -> None:
 
 def read_facts(run: WindowRun) -> WindowFacts:
     """Read the facts of a run back."""
-    return WindowFacts.model_validate(run.read_json(VERDICT))
+    stored = run.read_json(VERDICT)
+    if stored is None:
+        raise ServiceError(
+            f"The run {run.run_id} has no {VERDICT}, so what its window showed is lost. Restore the "
+            "run's artifacts, or run the window again.",
+            code=Code.ARTIFACT_MISSING,
+        )
+    return WindowFacts.model_validate(stored)
 
 
 def add_finding(run: WindowRun, facts: WindowFacts, finding: Finding) -> WindowFacts:

@@ -91,6 +91,8 @@ class Mark:
     whisker: Whisker | None
     drift_top: float | None
     label: str
+    later: Tone | None
+    """How a later judgement by another champion is shown, beside this one."""
     sign: str
     """What stands in a block without a number."""
 
@@ -116,6 +118,10 @@ class Mark:
             top = _height_of(share, scale)
             if low is not None and high is not None and isfinite(low + high):
                 whisker = Whisker(_height_of(low, scale), _height_of(high, scale), high > scale)
+        later = badge(point.later_verdict) if point.later_verdict else None
+        if later is not None:
+            champion = plain(point.later_champion)
+            title.append(f"judged again by version {champion}: {later.title}")
         top = min(top, FLOOR - SHORTEST_BAR)
         if drift is not None:
             title.append(f"{percent(drift)} of columns moved")
@@ -133,6 +139,7 @@ class Mark:
             whisker=whisker,
             drift_top=drift_top,
             label=label,
+            later=later.tone if later else None,
             sign=tone.sign if share is None or not tone.has_number else "",
         )
 
