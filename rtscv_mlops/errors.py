@@ -104,6 +104,7 @@ class Code(StrEnum):
     STALE = "stale"
     STORAGE = "storage"
     SUPERSEDED = "superseded"
+    TABLE_FORMAT = "table_format"
     TAKEN_OVER = "taken_over"
     TOO_FEW_CLASSES = "too_few_classes"
     TOO_FEW_EXAMPLES = "too_few_examples"

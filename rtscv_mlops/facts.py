@@ -24,6 +24,7 @@ class FindingCode(StrEnum):
     BOOLEAN_LABELS = auto()
     CANARY_MISSED = auto()
     CANARY_NOT_PLANTED = auto()
+    CHALLENGER_UNUSABLE = auto()
     CHAMPION = auto()
     CLOCK = auto()
     COMPUTE = auto()
@@ -286,6 +287,10 @@ OF_UNJUDGED = (
     *("rows", "sampled", "copies", "digest", "findings", "timings"),
 )
 """The facts that hold whether or not a window could be judged."""
+OPEN_INTERVAL = 0.99
+"""Width from which on the interval of a share excludes nothing."""
+UNUSABLE = "The challenger cannot be used, and is not offered: "
+"""How the finding begins that says why."""
 
 
 class WindowFacts(Facts):
@@ -446,6 +451,10 @@ class WindowFacts(Facts):
         """Return the facts with findings before and after those they have."""
         return self._with(findings=(*before, *self.findings, *after))
 
+    def without_findings(self, opening: str) -> Self:
+        """Return the facts without the findings that begin with these words."""
+        return self._with(findings=tuple(f for f in self.findings if not f.startswith(opening)))
+
     def without_exemplars(self) -> Self:
         """Return the facts without the rows that cluster cards show."""
         cards = [ClusterCard(**(dict(card) | {"exemplars": ()})) for card in self.clusters]
@@ -471,15 +480,39 @@ class WindowFacts(Facts):
     def detected(self) -> bool:
         return Verdict.of(self.verdict).claims_unknowns
 
+    @property
+    def told_rate(self) -> float | None:
+        """The unknown rate, or None where it says nothing: behind drift, or from 0 to 100 %."""
+        limits = self.unknown_rate_interval
+        is_open = limits is not None and limits[1] - limits[0] >= OPEN_INTERVAL
+        return None if is_open or Verdict.of(self.verdict) is Verdict.DRIFT else self.unknown_rate
+
+    @property
+    def told_interval(self) -> tuple[float, float] | None:
+        """The interval of the unknown rate, or None where the rate says nothing."""
+        return None if self.told_rate is None else self.unknown_rate_interval
+
+    @property
+    def told_false_rate(self) -> float | None:
+        """The share of known rows called unknown, or None if no row is called unknown."""
+        return self.known_false_rate if self.detected else None
+
+    @property
+    def unusable(self) -> str:
+        """Why the challenger cannot be used; empty if it can, or if there is none."""
+        return next((each for each in self.findings if each.startswith(UNUSABLE)), "")
+
     def metrics(self) -> dict[str, float]:
-        """Return the numbers that MLflow plots over time, without those that were not measured."""
+        """Return the numbers that MLflow plots over time, without those that say nothing."""
+        # The alert rule compares the rate of windows with unknowns, however wide its interval.
+        has_rate = self.detected or self.told_rate is not None
         numbers: dict[str, float | None] = {
             "window_rows": self.rows,
             "sampled_rows": self.sampled,
             "window_copies": self.copies,
             "unknowns": self.unknowns if self.assessed else None,
-            "unknown_rate": self.unknown_rate,
-            "known_false_rate": self.known_false_rate,
+            "unknown_rate": self.unknown_rate if has_rate else None,
+            "known_false_rate": self.told_false_rate,
             "p_value": self.p_value,
             "clusters": len(self.clusters) if self.assessed else None,
             "drift_share": self.drift.share if self.drift else None,
@@ -489,7 +522,7 @@ class WindowFacts(Facts):
             "canary_found": self.canary.found if self.canary else None,
             "canary_recall": self.canary.recall if self.canary else None,
         }
-        if self.unknown_rate_interval:
+        if self.unknown_rate_interval and has_rate:
             numbers["unknown_rate_low"], numbers["unknown_rate_high"] = self.unknown_rate_interval
         numbers |= {f"cluster_{card.number}_rows": card.size for card in self.clusters}
         numbers |= {f"seconds_{stage}": seconds for stage, seconds in self.timings.items()}

@@ -30,6 +30,8 @@ NOT_KNOWN = "not known"
 DASH = "\u2014"
 """A missing number in the cell of a table."""
 
+UNTOLD = "cannot be told from these rows"
+UNTOLD_BEHIND_DRIFT = "cannot be told behind this drift"
 NO_TEXT = "(no text)"
 SMALLEST = 0.0001
 """P-values and distances below this are not written out: their size says nothing more."""
@@ -92,6 +94,13 @@ def rate(share: float | None, limits: tuple[float, float] | None = None) -> str:
     if share is None or not isfinite(share):
         return NOT_KNOWN
     return f"about {estimate(share)}" + (f" ({interval(limits)})" if limits else "")
+
+
+def unknown_share(facts: "facts.WindowFacts") -> str:
+    """Return the share of unknown rows with its interval, or why it cannot be told."""
+    if facts.told_rate is None and facts.unknown_rate is not None:
+        return UNTOLD_BEHIND_DRIFT if Verdict.of(facts.verdict).claims_drift else UNTOLD
+    return rate(facts.told_rate, facts.told_interval)
 
 
 def probability(p_value: float | None) -> str:
@@ -223,8 +232,12 @@ def caption(value: object, width: int = LONGEST) -> str:
 
 
 def inert_line(text: str, width: int = 80) -> str:
-    """Return one line in which neither a mail reader nor a chat finds a tag or an address."""
-    return str(inert(plain(text, width))).replace("://", ": //")
+    """Return one line in which neither a mail reader nor a chat finds a tag or an address.
+
+    Chats call everyone who reads a channel by @everyone, @channel or a name after the sign.
+    """
+    line = str(inert(plain(text, width))).replace("://", ": //")
+    return line.replace("@", f"@{ZERO_WIDTH_SPACE}")
 
 
 def markdown(text: str, width: int = 80) -> str:

@@ -209,13 +209,23 @@ def test_a_page_may_run_its_own_script_only(site, runs):
     assert headers["Cache-Control"] == "no-store"
 
 
+def test_no_page_shows_where_monitors_lie(tmp_path):
+    """Who may see no monitor does not learn a path of the server either."""
+    page = TEMPLATES.get_template("monitors.html")
+
+    shown = page.render(cards=[], waiting=0, folder=str(tmp_path), legend=[], root="")
+
+    assert "There is no monitor that you may see." in shown
+    assert str(tmp_path) not in shown
+
+
 def test_a_report_is_sent_into_a_sandbox(site, runs, leaves):
     """The report is the sealed file, with a policy that keeps its script from everything."""
     answer = site.get(f"{window(runs[NEW])}/report", "vic")
 
     assert answer.headers["Content-Security-Policy"] == (
         "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
-        "style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+        "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; frame-ancestors 'self'"
     )
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     monitor = load_monitor(leaves.folder / "leaves.yaml")

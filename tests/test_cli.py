@@ -49,6 +49,61 @@ def test_a_wrong_command_line_is_a_2(command, monitor):
     assert command("nothing")[0] == 2
 
 
+# -- what is not there
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "check MONITOR",
+        "review list MONITOR",
+        "review show MONITOR",
+        "review collect MONITOR",
+        "review approve MONITOR --version 1",
+        "rollback MONITOR",
+        "audit verify MONITOR",
+        "run MONITOR --window 2026-01-05",
+        "score MONITOR --window 2026-01-05",
+        "bench --monitor MONITOR",
+    ],
+)
+def test_an_mlflow_file_that_is_not_there_is_not_created(command, tmp_path, words):
+    """A misspelt SQLite address of MLflow is said; no command but `register` creates the file."""
+    monitor = tmp_path / "leaves.yaml"
+    monitor.write_text(
+        "name: leaves\n"
+        "model: {name: leaves, tracking_uri: 'sqlite:///mlfow.db'}\n"
+        "source: {path: served/, timestamp: at, key: id}\n"
+        "labels: {path: labels.csv, key: id, label: kind}\n"
+    )
+
+    code, out, err = command(*words.replace("MONITOR", str(monitor)).split())
+
+    assert code != 0
+    assert re.search(r"There is no MLflow database at \S*mlfow.db; nothing", joined(out + err))
+    assert [path.name for path in tmp_path.iterdir()] == ["leaves.yaml"]
+
+
+def joined(printed):
+    """What was printed, without frames and the breaks of lines."""
+    return " ".join(printed.replace("│", " ").split())
+
+
+def test_a_source_that_is_not_there_is_not_created(command, tmp_path):
+    """`check` says that an SQLite source has no file, and leaves the folder as it was."""
+    folder = deployed(tmp_path / "leaves").folder
+    monitor = folder / "leaves.yaml"
+    lines = monitor.read_text().replace("path: ", "table: served\n  url: sqlite:///serverd.db\n  #")
+    monitor.write_text(lines)
+    before = sorted(path.name for path in folder.iterdir())
+
+    code, out, err = command("check", monitor)
+
+    assert code == 1
+    assert "There is no SQLite file" in joined(out + err)
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
 # -- run
 
 

@@ -11,7 +11,9 @@ from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ModelError
 from rtscv_mlops.pipeline import run
 from rtscv_mlops.review.answers import review_challenger
-from rtscv_mlops.tracking.registry import ModelRegistry
+from rtscv_mlops.tracking.registry import ModelRegistry, read_facts
+from rtscv_mlops.tracking.runs import WindowRun
+from rtscv_mlops.window import Interval
 from tests.deployments import deployed, webhook
 
 DAYS = ("2025-12-01", "2025-12-02", "2025-12-03")
@@ -125,23 +127,52 @@ def test_an_open_review_is_announced_once(tmp_path, receiver):
     assert not review_was_announced(registry, runs, datetime.now(UTC))
 
 
-def test_a_challenger_that_works_at_last_is_told(tmp_path, receiver, monkeypatch):
-    """The same run may fail late, be told of, and succeed: what the window holds is told then."""
+def fail(*_, **__):
+    raise ModelError("No module named 'team_net'.", code="challenger_unusable")
+
+
+def test_a_challenger_that_fails_takes_no_verdict_along(tmp_path, receiver, monkeypatch):
+    """The verdict stays and is told; the failure is a finding, which goes when it works at last."""
     address, received, _ = receiver
     deployment = deployed(tmp_path)
     monitor = alerting(deployment, address)
 
-    def fail(*_):
-        raise ModelError("No module named 'team_net'.", code="challenger_unusable")
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "verify_version", fail)
+        for _ in range(2):
+            broken = deployment.run(NEW, monitor)
+    works = deployment.run(NEW, monitor)
+
+    assert (broken.facts.verdict, broken.version) == ("unknowns", None)
+    unusable = "The challenger cannot be used, and is not offered: No module named 'team_net'."
+    assert unusable in broken.facts.findings
+    assert "The challenger cannot be used, and is not offered: No module" in received[0]["text"]
+    assert [message["verdict"] for message in received] == ["unknowns"]
+    assert (works.run_id, works.version) == (broken.run_id, "2")
+    assert unusable not in read_facts(WindowRun(deployment.client, works.run_id)).findings
+
+
+def test_a_task_whose_challenger_fails_takes_no_verdict_along(tmp_path, receiver, monkeypatch):
+    """So it is where each stage is a task of its own."""
+    address, received, _ = receiver
+    deployment = deployed(tmp_path)
+    monitor = alerting(deployment, address)
+    run_id = run.rectify_window(monitor, Interval.day(NEW)).run_id
+    run.write_report(monitor, run_id)
+    window = WindowRun(deployment.client, run_id)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "offer_challenger", fail)
-        for _ in range(2):
-            deployment.run(NEW, monitor)
-    deployment.run(NEW, monitor)
+        patch.setattr(run, "verify_version", fail)
+        with pytest.raises(ModelError, match="team_net"):
+            run.register_challenger(monitor, run_id)
+    run.raise_alert(monitor, run_id)
 
-    told = [message["verdict"] for message in received]
-    assert told == ["not_assessed:challenger_unusable", "unknowns"]
+    facts = read_facts(window)
+    assert facts.verdict == "unknowns"
+    assert "The challenger cannot be used" in facts.findings[-1]
+    assert [message["verdict"] for message in received] == ["unknowns"]
+    run.register_challenger(monitor, run_id)
+    assert "cannot be used" not in " ".join(read_facts(window).findings)
 
 
 def test_a_window_that_is_judged_at_last_is_told_again(tmp_path, receiver):

@@ -19,7 +19,14 @@ from rtscv_mlops.config.monitor import ModelSettings
 from rtscv_mlops.config.values import RESERVED_ALIASES
 from rtscv_mlops.errors import Code, ModelError, NotAssessed
 from rtscv_mlops.models.signature import as_tensor, check_same, metadata_of, model_columns
-from rtscv_mlops.models.trust import PICKLE_RISK, check_loadable, fetched, list_files, load_skops
+from rtscv_mlops.models.trust import (
+    PICKLE_RISK,
+    check_loadable,
+    check_uncached,
+    fetched,
+    list_files,
+    load_skops,
+)
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import asking, is_absent, public_address
 from rtscv_mlops.tracking.ledger import Ledger
@@ -255,7 +262,9 @@ class _StoredModel:
             with warnings.catch_warnings():
                 # A finding reports another version, from the model's description.
                 warnings.simplefilter("ignore", InconsistentVersionWarning)
-                return self._load_checked()
+                estimator = self._load_checked()
+            check_uncached(estimator, self.title)
+            return estimator
         except ModelError:
             raise
         except ImportError as error:

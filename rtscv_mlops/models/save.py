@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -195,6 +196,11 @@ def requirements(estimator: Any, serialization: str) -> list[str]:
 # -- a new process
 
 TRIAL = Path(__file__).with_name("trial.py")
+TRIAL_CPU_SECONDS = 600
+"""What a model may need to load and answer. Waiting for a busy machine does not count."""
+TRIAL_SECONDS = 3600.0
+"""When a process that uses no CPU either is given up."""
+OUT_OF_CPU = getattr(signal, "SIGXCPU", None)
 TRIAL_CONSTANTS = json.dumps({"thresholds": GC_THRESHOLDS, "adapters": ADAPTERS})
 
 
@@ -205,7 +211,7 @@ def verify_version(
     *,
     digest: str | None = None,
     settings: ModelSettings | None = None,
-    timeout: float = 300,
+    timeout: float = TRIAL_SECONDS,
 ) -> list[Any]:
     """Load a stored model in a new process, and return what it predicts for the example.
 
@@ -242,7 +248,7 @@ def run_trial(uri: str, arguments: list[str], work: str, timeout: float) -> list
     unusable = f"{uri} was stored, but a new process could not use it"
     try:
         done = subprocess.run(
-            [sys.executable, str(TRIAL), *arguments, TRIAL_CONSTANTS],
+            [sys.executable, str(TRIAL), *arguments, str(TRIAL_CPU_SECONDS), TRIAL_CONSTANTS],
             env=environment,
             cwd=work,
             capture_output=True,
@@ -254,6 +260,11 @@ def run_trial(uri: str, arguments: list[str], work: str, timeout: float) -> list
         raise ModelError(
             f"{unusable}: it did not answer within {timeout:g} s.", code=Code.CHALLENGER_UNUSABLE
         ) from error
+    if -done.returncode == OUT_OF_CPU:
+        raise ModelError(
+            f"{unusable}: it did not answer within {TRIAL_CPU_SECONDS} s of CPU time.",
+            code=Code.CHALLENGER_UNUSABLE,
+        )
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         hint = MODULE_HINT if last.startswith(ModuleNotFoundError.__name__) else ""

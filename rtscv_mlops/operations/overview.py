@@ -1,8 +1,9 @@
 """What a page shows of a monitor and of one of its windows; read from MLflow, never written."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, ServiceError, WindowError
@@ -14,6 +15,7 @@ from rtscv_mlops.tracking.registry import (
     REPORT,
     VERDICT,
     ModelRegistry,
+    is_assessed,
     read_sealed_report,
 )
 from rtscv_mlops.tracking.runs import RunLinks, RunSummary
@@ -35,6 +37,9 @@ class WindowPoint:
     low: float | None = None
     high: float | None = None
     drift_share: float | None = None
+    later_verdict: str = ""
+    """The verdict of a later judgement, by another champion; empty if there is none."""
+    later_champion: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,7 @@ def summarize_monitor(monitor: Monitor) -> MonitorSummary:
     """Return a monitor at a glance."""
     registry = ModelRegistry.open(monitor.model)
     champion = registry.versions.champion()
-    runs = latest_runs(registry.runs.find(monitor=monitor.name))
+    runs = registry.runs.find(monitor=monitor.name)
     pending = registry.versions.pending()
     if pending is not None:
         is_ours = pending.run_id in {run.run_id for run in runs}
@@ -97,12 +102,31 @@ def summarize_monitor(monitor: Monitor) -> MonitorSummary:
                 low=run.metrics.get("unknown_rate_low"),
                 high=run.metrics.get("unknown_rate_high"),
                 drift_share=run.metrics.get("drift_share"),
+                later_verdict=later.verdict if later else "",
+                later_champion=later.champion_version if later else "",
             )
-            for run in runs
+            for run, later in judgements(runs)
         ),
         pending=pending,
         problems=registry.decisions.history().problems,
     )
+
+
+def judgements(runs: Iterable[RunSummary]) -> Iterator[tuple[RunSummary, RunSummary | None]]:
+    """Yield the judgement of each window that was made at the time, and a later one beside it.
+
+    A window that is judged again by another champion keeps what the first one saw in it. Late rows
+    and other settings replace a judgement by the same champion.
+    """
+    everything = list(runs)
+    for latest in latest_runs(everything):
+        judged = [run for run in everything if run.window == latest.window and is_assessed(run)]
+        by_end = sorted(judged, key=lambda run: run.ended.timestamp() if run.ended else inf)
+        if not by_end or by_end[0].champion_version == latest.champion_version:
+            yield latest, None
+            continue
+        first = [run for run in by_end if run.champion_version == by_end[0].champion_version][-1]
+        yield first, latest if is_assessed(latest) else None
 
 
 def latest_runs(runs: Iterable[RunSummary]) -> list[RunSummary]:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 from rtscv_mlops.alerts import sending
 from rtscv_mlops.alerts.channels import Channel
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import Code, InputError, NotAssessed, RtscvError, ServiceError
-from rtscv_mlops.facts import Finding, FindingCode, WindowFacts
+from rtscv_mlops.errors import Code, InputError, ModelError, NotAssessed, RtscvError, ServiceError
+from rtscv_mlops.facts import UNUSABLE, Finding, FindingCode, WindowFacts
 from rtscv_mlops.models.load import find_champion
 from rtscv_mlops.models.save import verify_version
 from rtscv_mlops.outcomes import Verdict
@@ -106,7 +106,11 @@ def run_window(monitor: Monitor, interval: Interval, tell: Tell | None = None) -
             offered, run = _run_stages(context, tell), context.run
             tell("raise_alert")
             alert = sending.raise_alert(monitor, run, offered.facts)
-            run.finish()
+            if offered.facts.unusable:
+                # Not finished for good: the next try may find the challenger usable.
+                run.fail(Code.CHALLENGER_UNUSABLE, offered.facts.unusable)
+            else:
+                run.finish()
             return replace(offered, alert=alert.why)
         except ServiceError as error:
             if error.code == Code.TAKEN_OVER and _wait_for_other(context.run):
@@ -228,7 +232,10 @@ def _run_stages(context: "WindowContext", tell: Tell) -> Outcome:
         seal = context.registry.seal(run, facts, report)
     if facts.model_id:
         tell("register_challenger")
-        version = offer_challenger(monitor, run, facts, seal)
+        try:
+            version = offer_challenger(monitor, run, facts, seal)
+        except ModelError as error:
+            facts = _set_unusable(run, facts, error)
     return Outcome(facts, run.run_id, version, "")
 
 
@@ -345,6 +352,9 @@ def register_challenger(monitor: Monitor, run_id: str, facts_sha256: str) -> str
         raise NotAssessed(Code(Verdict.reason(facts.verdict)), facts.headline)
     try:
         return offer_challenger(monitor, run, facts, seal)
+    except ModelError as error:
+        _set_unusable(run, facts, error)
+        raise
     except (InputError, NotAssessed) as error:
         write_unassessed(run, facts, error)
         raise
@@ -421,6 +431,7 @@ def offer_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts, seal:
     client, model = run.client, monitor.model.name
     versions = registry.ModelRegistry.of(client, monitor.model).versions
     _check_champion(monitor, run, facts.champion_version)
+    run.drop_tags([tags.UNUSABLE])
     check = run.check_attempt
     version = versions.register(seal, check=check)
     uri = f"models:/{model}/{version}"
@@ -437,6 +448,15 @@ def offer_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts, seal:
     )
     log.info("register_challenger: version %s of %s", version, model)
     return version
+
+
+def _set_unusable(run: WindowRun, facts: WindowFacts, error: ModelError) -> WindowFacts:
+    """Record why the challenger cannot be used; the verdict on the window is sealed and stands."""
+    log.warning("register_challenger: %s%s", UNUSABLE, error)
+    run.drop_tags([tags.VERSION])  # The alert must not ask for its review.
+    run.set_tags({tags.UNUSABLE: f"{UNUSABLE}{error}"})
+    finding = Finding(FindingCode.CHALLENGER_UNUSABLE, f"{UNUSABLE}{error}")
+    return facts.with_findings(after=[finding])
 
 
 def _check_champion(monitor: Monitor, run: WindowRun, compared_with: str) -> None:

@@ -35,7 +35,7 @@ def one_line(facts: WindowFacts) -> str:
         return "  ".join([*parts, text.plain(facts.headline, 200)])
     if facts.detected:
         groups = text.counted(len(facts.clusters), "group")
-        parts.append(text.rate(facts.unknown_rate, facts.unknown_rate_interval))
+        parts.append(text.unknown_share(facts))
         parts.append(f"{text.counted(facts.unknowns, 'row')} in {groups}")
     else:
         parts.append(f"nothing new in {text.counted(facts.sampled, 'row')}")
@@ -154,9 +154,9 @@ class _ReviewText:
             Label.ROWS: f"{facts.rows:,}{copies}",
             Label.SAMPLED: f"{facts.sampled:,}",
             Label.UNKNOWNS: f"{facts.unknowns:,} in {groups}" if facts.assessed else "",
-            Label.UNKNOWN_RATE: text.rate(facts.unknown_rate, facts.unknown_rate_interval),
+            Label.UNKNOWN_RATE: text.unknown_share(facts),
             Label.P_VALUE: text.probability(facts.p_value),
-            Label.FALSE_RATE: text.percent(facts.known_false_rate),
+            Label.FALSE_RATE: text.percent(facts.told_false_rate, ""),
             Label.COMPARED_WITH: markdown(facts.null or text.NOT_KNOWN, 200),
         }
         return _table(["What", "Value"], (row for row in values.items() if row[1]))

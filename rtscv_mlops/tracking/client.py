@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
@@ -63,20 +64,37 @@ def tracking_uri(settings: ModelSettings) -> str:
     return uri
 
 
-def connect(settings: ModelSettings) -> MlflowClient:
+def connect(settings: ModelSettings, *, create: bool = False) -> MlflowClient:
     """Return a client, and point MLflow's fluent functions at the same server."""
-    client = open_client(settings)
+    client = open_client(settings, create=create)
     mlflow.set_tracking_uri(client.tracking_uri)
     mlflow.set_registry_uri(client.tracking_uri)
     return client
 
 
-def open_client(settings: ModelSettings) -> MlflowClient:
-    """Return a client and leave global state alone, for threads that read several servers."""
+def open_client(settings: ModelSettings, *, create: bool = False) -> MlflowClient:
+    """Return a client and leave global state alone, for threads that read several servers.
+
+    An SQLite file that does not exist is an error, since MLflow would create it, unless a store is
+    to be created.
+    """
     uri = tracking_uri(settings)
+    file = _sqlite_file(uri)
+    if not create and file is not None and not (file.is_file() and file.stat().st_size):
+        raise ConfigError(
+            f"There is no MLflow database at {file}; nothing was created. Correct the address in "
+            "model.tracking_uri or its variable, or register a champion there first."
+        )
     for name, value in CLIENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     return MlflowClient(uri, uri)
+
+
+def _sqlite_file(address: str) -> Path | None:
+    """Return the file of an SQLite address; None if it has no file, or is of another database."""
+    scheme, _, file = address.partition("?")[0].partition(":///")
+    # Names with a colon are no files.
+    return Path(file) if scheme.startswith("sqlite") and file and ":" not in file else None
 
 
 @contextmanager

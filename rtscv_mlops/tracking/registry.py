@@ -14,7 +14,7 @@ from mlflow.tracking import MlflowClient
 from rtscv_mlops.config.monitor import ModelSettings, Monitor
 from rtscv_mlops.config.values import CHAMPION
 from rtscv_mlops.errors import Code, ServiceError
-from rtscv_mlops.facts import Finding, WindowFacts
+from rtscv_mlops.facts import Finding, FindingCode, WindowFacts
 from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.text import markdown
 from rtscv_mlops.tracking import tags
@@ -104,9 +104,13 @@ class ModelRegistry:
         if seal is None:
             return read_facts(run)
         facts = read_facts(run, (seal.facts_sha256, claims.get(f"{PURGED}{run_id}", "")))
+        # What came to nothing after the verdict is in the tags: a challenger that cannot be used
+        # leaves the verdict as it is, a champion that moved does not.
         named = run.tags()
+        if tags.UNUSABLE in named:
+            finding = Finding(FindingCode.CHALLENGER_UNUSABLE, named[tags.UNUSABLE])
+            return facts.with_findings(after=[finding])
         state, _, code = named.get(tags.STATE, "").partition(":")
-        # What came to nothing after the verdict, such as a champion that moved, is in the tags.
         return facts if state != tags.FAILED else facts.unassessed(code, named.get(tags.ERROR, ""))
 
     def check_sealed(self, seal: Seal) -> None:
@@ -222,6 +226,12 @@ def facts_digest(facts: WindowFacts) -> str:
 
 def read_facts(run: WindowRun, digests: Collection[str] = ()) -> WindowFacts:
     """Read the facts of a run back; if digests are given, the file must have one of them."""
+    if not run.has(VERDICT):
+        raise ServiceError(
+            f"The run {run.run_id} has no {VERDICT}, so what its window showed is lost. "
+            "Restore the run's artifacts, or run the window again.",
+            code=Code.ARTIFACT_MISSING,
+        )
     with TemporaryDirectory() as folder:
         content = run.download(VERDICT, folder).read_bytes()
     if digests and sha256(content).hexdigest() not in digests:

@@ -19,6 +19,8 @@ STATE = "rtscv.state"
 # Which try at a window writes to its run; an older try must stop, however late it wakes up.
 ATTEMPT = "rtscv.attempt"
 ERROR = "rtscv.error"
+# Why the challenger of a window that was judged cannot be used.
+UNUSABLE = "rtscv.unusable"
 # When an alert was delivered, why it was due, and of which verdict.
 ALERT = "rtscv.alert"
 ALERT_DUE = "rtscv.alert_due"

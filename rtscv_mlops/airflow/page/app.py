@@ -56,7 +56,7 @@ PAGE_HEADERS = {
 # access to anything.
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
-    "style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+    "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; frame-ancestors 'self'"
 )
 STATIC = {"page.css": "text/css", "page.js": "text/javascript"}
 ABSENT = (Code.NO_RUN, Code.NO_DAG_RUN, Code.ARTIFACT_MISSING)
@@ -110,7 +110,6 @@ def create_app() -> FastAPI:
             "monitors.html",
             cards=cards,
             waiting=sum(bool(card.pending_run) for card in cards),
-            folder=str(monitors_folder()),
             legend=views.legend(),
         )
 

@@ -211,10 +211,10 @@ class Tile:
     @classmethod
     def all_of(cls, facts: WindowFacts) -> Iterator[Self]:
         """Yield the numbers of a window that was assessed."""
-        limits = facts.unknown_rate_interval
-        tone = Tone.ALARM if facts.detected else Tone.CALM
-        likely = f"likely {text.interval(limits)}" if limits else ""
-        yield cls(Label.UNKNOWN_RATE, text.estimate(facts.unknown_rate), likely, tone)
+        limits = facts.told_interval
+        tone = Verdict.of(facts.verdict).traits.tone
+        likely = f"likely {text.interval(limits)}" if limits else text.unknown_share(facts)
+        yield cls(Label.UNKNOWN_RATE, text.estimate(facts.told_rate, text.DASH), likely, tone)
         sampled = f"of {text.counted(facts.sampled, 'row')} sampled"
         yield cls(Label.UNKNOWNS, f"{facts.unknowns:,}", sampled)
         yield cls(Label.P_VALUE, text.probability(facts.p_value))
@@ -231,8 +231,8 @@ class Tile:
             elif isfinite(change):
                 note = f"{abs(100 * change):.1f} points {'better' if change > 0 else 'worse'}"
             yield cls(Label.ACCURACY, text.percent(accuracy), note)
-        if facts.known_false_rate is not None:
-            yield cls(Label.FALSE_RATE, text.percent(facts.known_false_rate), "false alarms")
+        if facts.told_false_rate is not None:
+            yield cls(Label.FALSE_RATE, text.percent(facts.told_false_rate), "false alarms")
 
 
 @dataclass(frozen=True, slots=True)
