@@ -151,8 +151,8 @@ def read_facts(run: WindowRun) -> WindowFacts:
     stored = run.read_json(VERDICT)
     if stored is None:
         raise ServiceError(
-            f"The run {run.run_id} has no {VERDICT}, so what its window showed is lost. Restore the "
-            "run's artifacts, or run the window again.",
+            f"The run {run.run_id} has no {VERDICT}, so what its window showed is lost. Restore "
+            "the run's artifacts, or run the window again.",
             code=Code.ARTIFACT_MISSING,
         )
     return WindowFacts.model_validate(stored)
