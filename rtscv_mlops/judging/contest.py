@@ -113,6 +113,16 @@ class Answers:
         ]
         return cls(texts[0], texts[1], texts[2], np.asarray(folds, dtype=int))
 
+    @classmethod
+    def of_folds(
+        cls, truth: NDArray[Any], predicted: list[NDArray[Any]], folds: NDArray[Any]
+    ) -> "Answers":
+        """Return the answers of all folds: champion and challenger take turns in `predicted`."""
+        sides = np.empty((2, len(truth)), dtype=object)
+        for place, answers in enumerate(predicted):
+            sides[place % 2, folds == place // 2] = answers
+        return cls.of(truth, sides[0], sides[1], folds)
+
     def where(self, chosen: NDArray[Any]) -> "Answers":
         """Return the answers for some of the rows."""
         folds = self.folds[chosen] if len(self.folds) else self.folds
@@ -449,7 +459,7 @@ class Contest:
         found, *predicted = do_all(_fit_and_predict, tasks, shared=(learner, self.seed))
         gated = self._gated(taught)
         if self.holdout is None:
-            answers = _joined(sampled.labels, predicted, folds)
+            answers = Answers.of_folds(sampled.labels, predicted, folds)
             by_refit = self._compare_folds(answers, sampled, refit)
             by_gate = None
             if gated is not None and taught is not None:
@@ -555,16 +565,6 @@ class Contest:
             "the gate and from its limits"
         )
         return compare(gated, self.label, how, known.features[scored])
-
-
-def _joined(labels: NDArray[Any], predicted: list[NDArray[Any]], folds: NDArray[Any]) -> Answers:
-    """Return the answers of all folds: champion and challenger take turns in `predicted`."""
-    sides = np.empty((2, len(labels)), dtype=object)
-    for fold, (champion, challenger) in enumerate(
-        zip(predicted[::2], predicted[1::2], strict=True)
-    ):
-        sides[0, folds == fold], sides[1, folds == fold] = champion, challenger
-    return Answers.of(labels, sides[0], sides[1], folds)
 
 
 def _fit_and_predict(

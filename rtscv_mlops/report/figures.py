@@ -304,7 +304,7 @@ def draw_recalls(comparison: Comparison) -> go.Figure:
         ("Champion", "champion", CHAMPION),
     ):
         recalls = [getattr(one, field) for one in classes]
-        noise = _noise(classes) if field == "challenger" else None
+        noise = noise_bars(classes) if field == "challenger" else None
         figure.add_bar(
             x=rounded(100 * np.array(recalls)), y=labels, name=name, orientation="h",
             marker={"color": colour}, text=[percent(recall) for recall in recalls],
@@ -322,7 +322,7 @@ def draw_recalls(comparison: Comparison) -> go.Figure:
     )
 
 
-def _noise(classes: list[ClassComparison]) -> dict[str, Any] | None:
+def noise_bars(classes: list[ClassComparison]) -> dict[str, Any] | None:
     """Return what chance may add to or take from the challenger's recall; None if not measured."""
     limits = [one.loss_interval for one in classes]
     if not classes or None in limits:
