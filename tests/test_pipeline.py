@@ -225,7 +225,7 @@ def test_columns_that_may_not_be_shown_are_not(tmp_path):
     taken = take_window(deployment.monitor(more=more), Interval.day(NEW))
 
     done = rectify_window(taken)
-    facts = write_report(taken.monitor, taken.run, done.facts, done.evidence)
+    facts, _ = write_report(taken.monitor, taken.run, done.facts, done.evidence)
 
     shown = pd.read_parquet(taken.run.download("unknowns.parquet", tmp_path))
     assert len(shown) == 7

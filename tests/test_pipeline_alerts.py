@@ -157,22 +157,23 @@ def test_a_task_whose_challenger_fails_takes_no_verdict_along(tmp_path, receiver
     address, received, _ = receiver
     deployment = deployed(tmp_path)
     monitor = alerting(deployment, address)
-    run_id = run.rectify_window(monitor, Interval.day(NEW)).run_id
-    run.write_report(monitor, run_id)
-    window = WindowRun(deployment.client, run_id)
+    judged = run.rectify_window(monitor, Interval.day(NEW))
+    given = judged.run_id, judged.facts_sha256
+    run.write_report(monitor, *given)
+    registry = ModelRegistry.of(deployment.client, monitor.model)
 
     with monkeypatch.context() as patch:
         patch.setattr(run, "verify_version", fail)
         with pytest.raises(ModelError, match="team_net"):
-            run.register_challenger(monitor, run_id)
-    run.raise_alert(monitor, run_id)
+            run.register_challenger(monitor, *given)
+    run.raise_alert(monitor, *given)
 
-    facts = read_facts(window)
+    facts = registry.read_facts(judged.run_id)
     assert facts.verdict == "unknowns"
     assert "The challenger cannot be used" in facts.findings[-1]
     assert [message["verdict"] for message in received] == ["unknowns"]
-    run.register_challenger(monitor, run_id)
-    assert "cannot be used" not in " ".join(read_facts(window).findings)
+    run.register_challenger(monitor, *given)
+    assert "cannot be used" not in " ".join(registry.read_facts(judged.run_id).findings)
 
 
 def test_a_window_that_is_judged_at_last_is_told_again(tmp_path, receiver):

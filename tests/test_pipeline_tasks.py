@@ -31,7 +31,7 @@ from rtscv_mlops.review.answers import (
     roll_back,
 )
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.registry import read_facts
+from rtscv_mlops.tracking.registry import ModelRegistry, read_facts
 from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval
 from tests.deployments import deployed
@@ -48,9 +48,13 @@ def deployment(tmp_path):
 def by_ids(monitor, interval, **alert):
     """Take a window through all stages, with nothing but ids between them."""
     judged = tasks.rectify_window(monitor, interval)
-    tasks.write_report(monitor, judged.run_id)
-    version = tasks.register_challenger(monitor, judged.run_id) if judged.has_challenger else None
-    tasks.raise_alert(monitor, judged.run_id, **alert)
+    tasks.write_report(monitor, judged.run_id, judged.facts_sha256)
+    version = (
+        tasks.register_challenger(monitor, judged.run_id, judged.facts_sha256)
+        if judged.has_challenger
+        else None
+    )
+    tasks.raise_alert(monitor, judged.run_id, judged.facts_sha256, **alert)
     return judged, version
 
 
@@ -100,7 +104,7 @@ def test_what_cannot_be_judged_is_recorded(deployment):
     monitor = deployment.monitor()
 
     found = tasks.rectify_window(monitor, Interval.day(EMPTY))
-    tasks.raise_alert(monitor, found.run_id)
+    tasks.raise_alert(monitor, found.run_id, found.facts_sha256)
 
     assert not found.assessed
     assert found.code == "empty_window"
@@ -115,8 +119,8 @@ def test_a_report_that_failed_loses_no_verdict(deployment):
     monitor = deployment.monitor()
     found = tasks.rectify_window(monitor, DAY)
 
-    version = tasks.register_challenger(monitor, found.run_id)
-    tasks.raise_alert(monitor, found.run_id)
+    version = tasks.register_challenger(monitor, found.run_id, found.facts_sha256)
+    tasks.raise_alert(monitor, found.run_id, found.facts_sha256)
 
     run = WindowRun(deployment.client, found.run_id)
     assert tasks.NO_REPORT in read_facts(run).findings
@@ -125,7 +129,7 @@ def test_a_report_that_failed_loses_no_verdict(deployment):
         review_challenger(monitor, version, approve=True, reviewer="ada", reason="figs").review
         == "approved"
     )
-    assert tasks.write_report(monitor, found.run_id)
+    assert tasks.write_report(monitor, found.run_id, found.facts_sha256)
 
 
 def test_a_report_needs_rows(deployment):
@@ -135,7 +139,7 @@ def test_a_report_needs_rows(deployment):
     WindowRun(deployment.client, found.run_id).delete_artifacts("handed_over")
 
     with pytest.raises(ServiceError, match="Clear rectify_window"):
-        tasks.write_report(monitor, found.run_id)
+        tasks.write_report(monitor, found.run_id, found.facts_sha256)
 
 
 def test_rows_that_were_handed_over_can_be_purged(deployment):
@@ -302,7 +306,7 @@ def test_alerts_and_questions_load_no_learner():
 # -- in Airflow
 
 
-def register_task(deployment, run_id):
+def register_task(deployment, run_id, facts_sha256):
     """Run the task register_challenger of a DAG; return what it returned, and its XComs."""
     from rtscv_mlops.airflow.dags import MonitorTasks
 
@@ -310,6 +314,8 @@ def register_task(deployment, run_id):
     pulled = {"rectify_window": {"verdict": "unknowns", "has_challenger": True}}
 
     def pull(task_ids, key=None):
+        if key == "facts_sha256":
+            return facts_sha256
         if key == "run_id":
             return pushed.get(key) if task_ids == "register_challenger" else run_id
         return pulled[task_ids]
@@ -328,14 +334,14 @@ def test_a_dag_run_judges_a_stale_window_again(deployment):
     monitor = deployment.monitor()
     second = deployment.add_champion(seed=5, alias=None)
     found = tasks.rectify_window(monitor, DAY)
-    tasks.write_report(monitor, found.run_id)
+    tasks.write_report(monitor, found.run_id, found.facts_sha256)
     deployment.client.set_registered_model_alias(MODEL, "champion", second)
 
-    version, pushed = register_task(deployment, found.run_id)
-    tasks.raise_alert(monitor, pushed["run_id"])
+    version, pushed = register_task(deployment, found.run_id, found.facts_sha256)
+    tasks.raise_alert(monitor, pushed["run_id"], "")
 
-    assert pushed["run_id"] == found.run_id
-    run = WindowRun(deployment.client, found.run_id)
+    assert pushed["run_id"] != found.run_id
+    run = WindowRun(deployment.client, pushed["run_id"])
     facts = read_facts(run)
     assert (facts.verdict, facts.champion_version) == ("unknowns", second)
     assert run.is_complete
@@ -357,8 +363,8 @@ def test_a_window_that_stays_stale_ends_no_run_green(deployment, monkeypatch):
     monkeypatch.setattr(tasks, "MOST_JUDGEMENTS", 1)
 
     with pytest.raises(AirflowFailException, match="The champion moved again"):
-        register_task(deployment, found.run_id)
+        register_task(deployment, found.run_id, found.facts_sha256)
 
-    facts = read_facts(WindowRun(deployment.client, found.run_id))
+    facts = ModelRegistry(deployment.client, MODEL).read_facts(found.run_id)
     assert facts.verdict == "not_assessed:stale"
     assert (facts.clusters, facts.comparison, facts.unknown_rate) == ((), None, None)

@@ -345,6 +345,7 @@ def _pipeline_tasks() -> Any:
 def _quiet_vendors() -> None:
     """Keep the task's log readable: no progress messages or telemetry of vendors."""
     prepare_process()
+    monitors.use_signing_key()
     for vendor in ("mlflow", "alembic"):
         logging.getLogger(vendor).setLevel(logging.WARNING)
 

@@ -4,6 +4,7 @@ DAG parsing and the plugin's page both begin here, so this must import quickly.
 """
 
 import os
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -35,6 +36,8 @@ class Task(StrEnum):
 APPROVE, REJECT = "Approve", "Reject"
 QUESTION = "question"
 """Name of the param of a review that binds an answer to what the reviewer saw."""
+SIGNING_CONNECTION = "rtscv_signing"
+"""The connection whose password is the key that signs the record of decisions."""
 
 
 def monitors_folder() -> Path:
@@ -99,3 +102,19 @@ def champion_asset(model: str) -> Asset:
 def _asset(model: str, role: str) -> Asset:
     name = quote(model, safe="")
     return Asset(name=f"rtscv {role} of {name}", uri=f"rtscv://{name}/{role}", group="rtscv")
+
+
+def use_signing_key() -> None:
+    """Take the key of the connection `rtscv_signing`, unless the environment has one."""
+    from rtscv_mlops.tracking.signing import KEY_VARIABLE
+
+    if os.environ.get(KEY_VARIABLE):
+        return
+    from airflow.sdk import BaseHook
+    from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
+
+    # A connection that does not exist has either error, by whether Airflow or a test asks for it.
+    with suppress(AirflowNotFoundException, AirflowRuntimeError):
+        key = BaseHook.get_connection(SIGNING_CONNECTION).password
+        if key:
+            os.environ[KEY_VARIABLE] = key

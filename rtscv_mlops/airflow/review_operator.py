@@ -22,6 +22,7 @@ from rtscv_mlops.airflow.monitors import (
     Task,
     reviewer_name,
     shared_name,
+    use_signing_key,
 )
 from rtscv_mlops.airflow.trigger import ReviewTrigger
 from rtscv_mlops.config.monitor import Monitor
@@ -58,6 +59,7 @@ class ReviewOperator(HITLOperator):
         """Ask, unless the review has ended already."""
         from rtscv_mlops.review.answers import ask_reviewer
 
+        use_signing_key()
         version = context["ti"].xcom_pull(task_ids=Task.REGISTER.value)
         if version is None:
             raise AirflowSkipException(
@@ -143,6 +145,7 @@ class ReviewOperator(HITLOperator):
     def _record(
         self, answer: dict[str, Any], version: str, question: str, at: str, ti_id: Any
     ) -> dict[str, str]:
+        use_signing_key()
         try:
             if answer["responded_by_user"]:
                 return self._answered_here(answer, version, question, ti_id)

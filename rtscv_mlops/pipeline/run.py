@@ -293,7 +293,7 @@ def rectify_window(monitor: Monitor, interval: Interval) -> TaskResult:
 
     def result(run: WindowRun, facts: WindowFacts) -> TaskResult:
         has_challenger = facts.assessed and bool(facts.model_id)
-        digest = registry.facts_digest(facts)
+        digest = registry.facts_digest(facts) if facts.assessed else ""
         return TaskResult(run.run_id, facts.verdict, one_line(facts), has_challenger, digest)
 
     def read_back(context: stages.WindowContext) -> TaskResult:
@@ -386,7 +386,7 @@ def raise_alert(
     if facts_sha256:
         facts, _ = _sealed_facts(model, run, facts_sha256)
     else:
-        facts = registry.read_facts(run)
+        facts = model.read_facts(run.run_id)
     decision = sending.raise_alert(monitor, run, facts, channels)
     if facts.assessed:
         run.finish()
