@@ -261,6 +261,9 @@ class ReviewChannel(StrEnum):
         return dict(zip(IDENTITY, (self.value, vouched), strict=True))
 
 
+ChannelName = Literal["airflow_page", "required_actions", "mlflow_tag", "command_line", "python"]
+"""The channels as a monitor's file names them."""
+
 _CHANNEL_LABELS = {
     ReviewChannel.AIRFLOW_PAGE: "the page in Airflow",
     ReviewChannel.REQUIRED_ACTIONS: "Airflow's Required Actions",

@@ -5,7 +5,6 @@ import re
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date, timedelta
-from hashlib import sha256
 from html import escape
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -22,13 +21,13 @@ from rtscv_mlops.facts import TellingFeature
 from rtscv_mlops.operations import overview
 from rtscv_mlops.review.answers import question_id, review_challenger
 from rtscv_mlops.text import plain
-from rtscv_mlops.tracking import journal, tags
+from rtscv_mlops.tracking import journal
 from rtscv_mlops.tracking.ledger import Ledger
 from rtscv_mlops.tracking.promotion import History
 from rtscv_mlops.tracking.registry import ModelRegistry, read_facts, write_facts
 from rtscv_mlops.tracking.runs import WindowRun
 from tests.airflow_site import ROLES, airflow_site
-from tests.deployments import deployed, judged_copy
+from tests.deployments import deployed, judged_copy, seal_again
 from tests.hostile import CORPUS, hostile_cards, hostile_comparison, watched
 
 DAG, THORNY_DAG, ROOTS_DAG, STONES_DAG = (
@@ -62,6 +61,7 @@ def thorns(tmp_path_factory):
     version = deployment.run(NEW, monitor).version
     run = WindowRun(deployment.client, deployment.runs(NEW, "thorns")[0].run_id)
     write_facts(run, hostile_facts(read_facts(run)))
+    seal_again(deployment, run.run_id)
     review_challenger(monitor, version, approve=False, reviewer=HOSTILE, reason=f"Not {HOSTILE}")
     write_hostile_records(deployment)
     return deployment
@@ -480,13 +480,13 @@ def test_hostile_addresses_are_quoted_as_text(site, watch, path, record_property
 def armed_run(thorns, tmp_path):
     """A run whose sealed report holds every string as live script, until the end of the test."""
     run = WindowRun(thorns.client, thorns.runs(NEW, "thorns")[0].run_id)
-    report, sealed = run.download("report.html", tmp_path).read_text(), run.tags()
+    report = run.download("report.html", tmp_path).read_text()
     page = f"<!doctype html><body>{''.join(armed_frames())}</body>"
     run.write_text("report.html", page)
-    run.set_tags({tags.REPORT_SHA256: sha256(page.encode()).hexdigest()})
+    seal_again(thorns, run.run_id)
     yield run.run_id
     run.write_text("report.html", report)
-    run.set_tags({tags.REPORT_SHA256: sealed[tags.REPORT_SHA256]})
+    seal_again(thorns, run.run_id)
 
 
 def armed_frames():

@@ -13,7 +13,7 @@ from pydantic import Field
 from rtscv_mlops.config import values
 from rtscv_mlops.config.inputs import LabelSettings, ReferenceSettings, SourceSettings
 from rtscv_mlops.config.scheduling import AirflowSettings
-from rtscv_mlops.outcomes import AlertVerdict, ReviewChannel
+from rtscv_mlops.outcomes import AlertVerdict, ChannelName, ReviewChannel
 
 MAX_SEED = 2**32 - 1  # the limit of NumPy
 MONITOR_NAME = r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$"
@@ -384,7 +384,7 @@ class ReviewSettings(values.Settings):
         "required reason it is not carried out.",
     )
 
-    channels: tuple[ReviewChannel, ...] | None = Field(
+    channels: tuple[ChannelName, ...] | None = Field(
         default=None,
         description="How decisions may come. Default: every way; if airflow.reviewers names "
         "people, only those where Airflow proves who decided.",
@@ -472,7 +472,7 @@ class Monitor(values.Settings):
     def open_channels(self) -> tuple[ReviewChannel, ...]:
         """How decisions may come."""
         if self.review.channels is not None:
-            return self.review.channels
+            return tuple(ReviewChannel(name) for name in self.review.channels)
         named = bool(self.airflow.reviewers)
         return tuple(channel for channel in ReviewChannel if channel.proves_identity or not named)
 
