@@ -255,7 +255,9 @@ def check_uncached(estimator: Any, model: str) -> None:
         name, part = parts.pop()
         is_setting = name == "memory" or name.endswith("__memory")
         values = part if isinstance(part, list | tuple | np.ndarray) else [part]
-        if isinstance(part, Memory) or (is_setting and any(map(_is_cache, values))):
+        # What scikit-learn takes as the place of a cache.
+        places = [v for v in values if isinstance(v, str | os.PathLike) or hasattr(v, "cache")]
+        if isinstance(part, Memory) or (is_setting and places):
             raise ModelError(
                 f"{model} keeps a cache ({name or 'memory'}), and fitting it again would unpickle "
                 "what others put there. Set memory=None, and log the model again.",
@@ -264,11 +266,6 @@ def check_uncached(estimator: Any, model: str) -> None:
         if id(part) not in seen:
             seen.add(id(part))
             parts += _parts_of(part)
-
-
-def _is_cache(value: Any) -> bool:
-    """Return whether scikit-learn takes a value of `memory` as the place of a cache."""
-    return isinstance(value, str | os.PathLike) or hasattr(value, "cache")
 
 
 def _parts_of(part: Any) -> Iterable[tuple[str, Any]]:
