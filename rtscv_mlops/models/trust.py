@@ -253,11 +253,12 @@ def check_uncached(estimator: Any, model: str) -> None:
     parts: list[tuple[str, Any]] = [("", estimator)]
     while parts:
         name, part = parts.pop()
-        is_setting = name == "memory" or name.endswith("__memory")
-        values = part if isinstance(part, list | tuple | np.ndarray) else [part]
-        # What scikit-learn takes as the place of a cache.
-        places = [v for v in values if isinstance(v, str | os.PathLike) or hasattr(v, "cache")]
-        if isinstance(part, Memory) or (is_setting and places):
+        is_cached = isinstance(part, Memory)
+        if name == "memory" or name.endswith("__memory"):
+            values = part if isinstance(part, list | tuple) else np.ravel([part])
+            # What scikit-learn takes as the place of a cache.
+            is_cached = any(isinstance(v, str | os.PathLike) or hasattr(v, "cache") for v in values)
+        if is_cached:
             raise ModelError(
                 f"{model} keeps a cache ({name or 'memory'}), and fitting it again would unpickle "
                 "what others put there. Set memory=None, and log the model again.",
