@@ -485,7 +485,8 @@ class WindowFacts(Facts):
         """The unknown rate, or None where it says nothing: behind drift, or from 0 to 100 %."""
         limits = self.unknown_rate_interval
         is_open = limits is not None and limits[1] - limits[0] >= OPEN_INTERVAL
-        return None if is_open or Verdict.of(self.verdict) is Verdict.DRIFT else self.unknown_rate
+        is_told = Verdict.of(self.verdict).tells_share and not is_open
+        return self.unknown_rate if is_told else None
 
     @property
     def told_interval(self) -> tuple[float, float] | None:

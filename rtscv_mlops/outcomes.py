@@ -102,6 +102,11 @@ class Verdict(StrEnum):
         return self in (Verdict.UNKNOWNS, Verdict.UNKNOWNS_AND_DRIFT)
 
     @property
+    def tells_share(self) -> bool:
+        """Whether the share of unknown rows can be told; drift alone may hide any share."""
+        return self is not Verdict.DRIFT
+
+    @property
     def claims_drift(self) -> bool:
         return self in (Verdict.DRIFT, Verdict.UNKNOWNS_AND_DRIFT)
 

@@ -290,8 +290,8 @@ class Assessment:
         behind_drift = "; how much cannot be told behind this drift" if high - low >= 99 else ""
         return {
             Verdict.NO_CHANGE: f"Nothing new was found; {unnoticed}.",
-            Verdict.DRIFT: "The known classes look different; nothing else new was found, but the "
-            "share of unknown rows cannot be told behind this drift.",
+            Verdict.DRIFT: "The known classes look different; the share of unknown rows cannot be "
+            "told behind this drift.",
             Verdict.UNKNOWNS: f"{share[0].upper()}{share[1:]} {untaught}.",
             Verdict.UNKNOWNS_AND_DRIFT: f"The known classes moved, and {share} {untaught}"
             f"{behind_drift}.",

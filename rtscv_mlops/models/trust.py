@@ -261,9 +261,12 @@ def check_uncached(estimator: Any, model: str) -> None:
     parts: list[tuple[str, Any]] = [("", estimator)]
     while parts:
         name, part = parts.pop()
-        is_setting = name == "memory" or name.endswith("__memory")
-        values = part if isinstance(part, list | tuple | np.ndarray) else [part]
-        if isinstance(part, Memory) or (is_setting and any(map(_is_cache, values))):
+        is_cached = isinstance(part, Memory)
+        if name == "memory" or name.endswith("__memory"):
+            values = part if isinstance(part, list | tuple) else np.ravel([part])
+            # What scikit-learn takes as the place of a cache.
+            is_cached = any(isinstance(v, str | os.PathLike) or hasattr(v, "cache") for v in values)
+        if is_cached:
             raise ModelError(
                 f"{model} keeps a cache ({name or 'memory'}), and fitting it again would unpickle "
                 "what others put there. Set memory=None, and log the model again.",
@@ -272,11 +275,6 @@ def check_uncached(estimator: Any, model: str) -> None:
         if id(part) not in seen:
             seen.add(id(part))
             parts += _parts_of(part)
-
-
-def _is_cache(value: Any) -> bool:
-    """Return whether scikit-learn takes a value of `memory` as the place of a cache."""
-    return isinstance(value, str | os.PathLike) or hasattr(value, "cache")
 
 
 def _parts_of(part: Any) -> Iterable[tuple[str, Any]]:

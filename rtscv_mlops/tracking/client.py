@@ -79,8 +79,10 @@ def open_client(settings: ModelSettings, *, create: bool = False) -> MlflowClien
     to be created.
     """
     uri = tracking_uri(settings)
-    file = _sqlite_file(uri)
-    if not create and file is not None and not (file.is_file() and file.stat().st_size):
+    scheme, _, name = uri.partition("?")[0].partition(":///")
+    is_file = scheme.startswith("sqlite") and name and ":" not in name  # and not in memory
+    file = Path(name)
+    if is_file and not create and not (file.is_file() and file.stat().st_size):
         raise ConfigError(
             f"There is no MLflow database at {file}; nothing was created. Correct the address in "
             "model.tracking_uri or its variable, or register a champion there first."
@@ -88,13 +90,6 @@ def open_client(settings: ModelSettings, *, create: bool = False) -> MlflowClien
     for name, value in CLIENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     return MlflowClient(uri, uri)
-
-
-def _sqlite_file(address: str) -> Path | None:
-    """Return the file of an SQLite address; None if it has no file, or is of another database."""
-    scheme, _, file = address.partition("?")[0].partition(":///")
-    # Names with a colon are no files.
-    return Path(file) if scheme.startswith("sqlite") and file and ":" not in file else None
 
 
 @contextmanager

@@ -211,7 +211,9 @@ def write_facts(run: WindowRun, facts: WindowFacts) -> None:
     if facts.clusters:
         run.write_json(CLUSTERS, [card.model_dump(mode="json") for card in facts.clusters])
     # MLflow shows a tag of this name as the run's description.
-    run.set_tags({"mlflow.note.content": markdown(facts.headline), tags.VERDICT: facts.verdict})
+    run.set_tags(
+        {"mlflow.note.content": markdown(facts.headline, 400), tags.VERDICT: facts.verdict}
+    )
 
 
 def facts_text(facts: WindowFacts) -> str:

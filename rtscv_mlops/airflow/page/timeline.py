@@ -105,14 +105,14 @@ class Mark:
         title = [f"{window_label(point.start, point.end, zone)}: {shown.title}"]
         tone, top, whisker, drift_top = shown.tone, TOP, None, None
         low, high, share, drift = point.low, point.high, point.unknown_rate, point.drift_share
-        is_drift = Verdict.of(point.verdict) is Verdict.DRIFT
-        if is_drift:  # Runs of earlier versions have a number that says nothing.
+        is_told = Verdict.of(point.verdict).tells_share
+        if not is_told:  # Runs of earlier versions have a number that says nothing.
             share = None
             title.append(f"{Label.UNKNOWN_RATE.lower()} {UNTOLD_BEHIND_DRIFT}")
         elif share is not None and tone.has_number:
             limits = None if low is None or high is None else (low, high)
             title.append(f"{Label.UNKNOWN_RATE.lower()} {rate(share, limits)}")
-        if tone.has_number and share is None and not is_drift:
+        if tone.has_number and share is None and is_told:
             tone = Tone.BLANK
         elif tone.has_number and share is not None:
             top = _height_of(share, scale)
@@ -162,7 +162,7 @@ def draw(points: "Sequence[WindowPoint]", zone: str) -> Timeline:
     """Return the timeline of the latest windows."""
     shown = points[-MOST_WINDOWS:]
     # Fits all rates, but of intervals only those of detected unknowns: quiet ones can be wide.
-    rates = [one.unknown_rate for one in shown if Verdict.of(one.verdict) is not Verdict.DRIFT]
+    rates = [one.unknown_rate for one in shown if Verdict.of(one.verdict).tells_share]
     rates += [one.high for one in shown if Verdict.of(one.verdict).claims_unknowns]
     highest = max((one for one in rates if one is not None and isfinite(one)), default=0.0)
     scale = next((scale for scale in SCALES if scale >= highest), 1.0)
