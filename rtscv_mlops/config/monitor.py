@@ -388,6 +388,7 @@ class ReviewSettings(values.Settings):
         default=None,
         description="How decisions may come. Default: every way; if airflow.reviewers names "
         "people, only those where Airflow proves who decided.",
+        examples=[["airflow_page", "required_actions"]],
     )
 
 
