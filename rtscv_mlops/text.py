@@ -237,7 +237,7 @@ def inert_line(text: str, width: int = 80) -> str:
     Chats call everyone who reads a channel by @everyone, @channel or a name after the sign.
     """
     line = str(inert(plain(text, width))).replace("://", ": //")
-    return line.replace("@", f"@{ZERO_WIDTH_SPACE}")
+    return line.replace("@", "\uff20")
 
 
 def markdown(text: str, width: int = 80) -> str:

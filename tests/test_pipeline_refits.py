@@ -143,7 +143,8 @@ def test_a_challenger_that_loses_a_class_is_blocked(tmp_path):
 
     blocked = done.facts.model_copy(update={"blocked": why})
     write_facts(taken.run, blocked)
-    version = offer_challenger(monitor, taken.run, blocked)
+    seal = taken.registry.seal(taken.run, blocked, "")
+    version = offer_challenger(monitor, taken.run, blocked, seal)
 
     assert deployment.aliases() == {"champion": "1"}
     (blocked,) = list_challengers(monitor)

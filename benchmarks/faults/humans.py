@@ -248,9 +248,10 @@ def after_a_clear(case: Case) -> list[str]:
     # What was approved is no longer there, so it does not serve either.
     if case.promoted().won or case.champion() != "1":
         found.append("an approval of another report was carried out")
-    if not told.won:  # The question of now can be answered.
+    if not told.won:  # What was judged is sealed: a report that was drawn anew is never approved.
         now = attempt(answer, case.file, case.version, True, "ann", case.question)
-        found += refusals([now], ())
+        if not now.refused or now.code != "digest_mismatch":
+            found.append(f"an approval of another report: {now}")
     return found
 
 

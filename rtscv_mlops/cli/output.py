@@ -92,15 +92,16 @@ def print_answered(version: "VersionSummary", monitor: Path) -> None:
 
 def print_audit(history: "History") -> None:
     """Print all decisions, and whether their record can be trusted."""
-    names = ["", "when", "what", "version", "by", "identity", "why"]
+    names = ["", "when", "what", "version", "by", "why"]
     rows = [
-        [
-            *(str(one.number), one.at[:16].replace("T", " "), one.what, one.version, one.who),
-            *(one.identity, one.reason),
-        ]
+        [str(one.number), one.at[:16].replace("T", " "), one.what, one.version, one.who, one.reason]
         for one in history.records
     ]
     print_table("Decisions" if rows else "No decisions yet", names, rows)
+    claimed = ", ".join(str(one.number) for one in history.records if one.is_claimed)
+    if claimed:
+        told = f"No login proved the names in these records, so they are only claimed: {claimed}."
+        console().print(styled(told, "dim"))
     for problem in history.problems:
         console().print(styled("✘ ", "bold red") + styled(problem))
     if not history.problems:

@@ -194,7 +194,7 @@ def _check_sealed(client: MlflowClient, version: ModelVersion, digest: str, mode
     """Raise if the files differ from those that were sealed, before any of them is read.
 
     A challenger's digest is in the ledger. That of a model that was logged is a tag, which only
-    shows that files were damaged: whoever can change them can change the tag.
+    shows that files were damaged: those who can change them can change the tag.
     """
     model_id = logged_model_id(version)
     claims = Ledger(client, version.name).claims(is_valid_seal)

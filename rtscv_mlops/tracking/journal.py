@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from rtscv_mlops.errors import Code, InputError, ReviewError, ServiceError
-from rtscv_mlops.outcomes import IDENTITY, NOT_CARRIED_OUT, ReviewStatus
+from rtscv_mlops.outcomes import IDENTITY, NOT_CARRIED_OUT, NOT_PROVEN, ReviewStatus
 from rtscv_mlops.tracking.ledger import Ledger
 from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.tracking.seals import is_valid_seal
@@ -89,6 +89,11 @@ class Record(Entry):
         """How the decision came, and who vouches for the name; empty if no person decided."""
         channel, vouched = (self.details.get(name, "") for name in IDENTITY)
         return f"{channel}, {vouched}".replace("_", " ") if channel else ""
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether a person decided whom no login has proved."""
+        return self.details.get(IDENTITY[1]) == NOT_PROVEN
 
     def __str__(self) -> str:
         reason = f": {self.reason}" if self.reason else ""

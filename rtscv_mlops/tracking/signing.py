@@ -55,7 +55,7 @@ class Signer:
 
 
 def is_signed(stored: str) -> bool:
-    """Return whether a stored text has a signature, whoever made it."""
+    """Return whether a stored text has a signature, of any key."""
     return SIGNED.fullmatch(stored) is not None
 
 
