@@ -350,6 +350,7 @@ def test_a_viewer_sees_no_form_and_a_no_leaves_everything(stack, first, visit):
     assert answer(stack, "vic", asked, "Approve") == 403
     _, unknowns = visit("ben")
     unknowns.get_by_role("link", name=f"Review waiting: version {version}").click()
+    unknowns.locator("#reason").fill("Not convinced.")
     unknowns.get_by_role("button", name="Reject").click()
     unknowns.locator("#confirm-yes").click()
     unknowns.locator("#decision[data-state=rejected]").wait_for()
