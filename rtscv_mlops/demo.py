@@ -19,7 +19,7 @@ from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.models.load import find_champion
 from rtscv_mlops.models.register import log_champion
 from rtscv_mlops.pipeline.run import Outcome, run_window
-from rtscv_mlops.text import percent, rate
+from rtscv_mlops.text import percent, unknown_share
 from rtscv_mlops.tracking.client import connect, make_experiment
 from rtscv_mlops.tracking.ledger import experiment_name
 from rtscv_mlops.tracking.registry import save_report
@@ -99,7 +99,7 @@ def run_demo(folder: Path, console: "Console") -> list[WindowFacts]:
     for day, outcome in zip(days, outcomes, strict=True):
         facts, unknowns = outcome.facts, "none"
         if facts.detected:
-            unknowns = rate(facts.unknown_rate, facts.unknown_rate_interval)
+            unknowns = unknown_share(facts)
         table.add_row(
             f"{day.interval}",
             day.story,
@@ -192,7 +192,7 @@ def prepare(
     file = folder / "digits.yaml"
     file.write_text(MONITOR.format(model=MODEL, tracking_uri=tracking_uri, file=file.name) + more)
     monitor = load_monitor(file)
-    client = connect(monitor.model)
+    client = connect(monitor.model, create=True)
     try:
         find_champion(client, monitor.model)
     except (ModelError, NotAssessed):

@@ -24,11 +24,14 @@ class FindingCode(StrEnum):
     BOOLEAN_LABELS = auto()
     CANARY_MISSED = auto()
     CANARY_NOT_PLANTED = auto()
+    CHALLENGER_UNUSABLE = auto()
     CHAMPION = auto()
+    CLOCK = auto()
     COMPUTE = auto()
     COPIES = auto()
     DECISION_RECORD = auto()
     FEW_KNOWN_ROWS = auto()
+    NEAR_COPIES = auto()
     NOT_CONVERGED = auto()
     NOT_REPEATABLE = auto()
     NO_SINGLE_ROW = auto()
@@ -42,6 +45,7 @@ class FindingCode(StrEnum):
     TRAINING_DATA = auto()
     TRAINING_NOT_KEPT = auto()
     TRAINING_ROWS = auto()
+    UNSTABLE_LEARNER = auto()
     VOLUME = auto()
 
 
@@ -151,6 +155,23 @@ class ClassComparison(Facts):
     challenger: float
     unknown: float
     """Share of the class that the challenger calls unknown."""
+    loss_interval: tuple[float, float] | None = None
+    """Where the loss lies, in nine of ten cases: by rows paired and by refits compared."""
+    taught_loss: float | None = None
+    """Loss on rows that both models were fitted on; None if held-out rows judged the models."""
+
+    @property
+    def loss(self) -> float:
+        return self.champion - self.challenger
+
+
+class GroupComparison(Facts):
+    """Recall of rows of one known class that lie close together, the group that loses most."""
+
+    label: str
+    rows: int
+    champion: float
+    challenger: float
 
     @property
     def loss(self) -> float:
@@ -167,6 +188,10 @@ class Comparison(Facts):
     champion_macro_f: float
     challenger_macro_f: float
     classes: tuple[ClassComparison, ...]
+    groups: tuple[GroupComparison, ...] = ()
+    """Groups inside classes that lose most of their rows, the largest loss first."""
+    unstable: str = ""
+    """How far refits of the challenger differ from each other; empty if no more than by chance."""
 
 
 class CanaryFacts(Facts):
@@ -220,11 +245,32 @@ class AssessmentFacts(Facts):
     settings: dict[str, Any]
 
 
+class CandidateFacts(Facts):
+    """One way to answer unknown: the champion refitted with one class more, or behind a gate."""
+
+    kind: Literal["refit", "gated"]
+    found: float | None = None
+    """Share of extracted rows, held out from its fit, that it calls unknown."""
+    tested: int = 0
+    """How many rows that is measured on."""
+    worst_loss: float = 0.0
+    """Largest loss of recall of a known class."""
+    blocked: str = ""
+
+
+class OfferFacts(CandidateFacts):
+    """The candidate that is offered, why it is, and the other one if there was one."""
+
+    why: str = ""
+    other: CandidateFacts | None = None
+
+
 class ChallengerFacts(Facts):
     """The unknown rows by candidate class, and the model that was taught them."""
 
     clusters: tuple[ClusterCard, ...]
     comparison: Comparison | None
+    challenger: OfferFacts | None
     blocked: str
 
 
@@ -236,6 +282,17 @@ class TrafficFacts(Facts):
     unknown_origin_share: float | None
 
 
+OF_UNJUDGED = (
+    *("key", "monitor", "model", "champion_version", "window_start", "window_end"),
+    *("rows", "sampled", "copies", "digest", "findings", "timings"),
+)
+"""The facts that hold whether or not a window could be judged."""
+OPEN_INTERVAL = 0.99
+"""Width from which on the interval of a share excludes nothing."""
+UNUSABLE = "The challenger cannot be used, and is not offered: "
+"""How the finding begins that says why."""
+
+
 class WindowFacts(Facts):
     """What one window showed.
 
@@ -245,7 +302,7 @@ class WindowFacts(Facts):
     Attributes
     ----------
     schema_version : int
-        Version of the JSON format. Files of version 1 are upgraded when they are read.
+        Version of the JSON format. Older files are upgraded when they are read.
     key : str
         Identifies everything that decides the result: rows, champion and settings.
     monitor, model, champion_version : str
@@ -280,6 +337,8 @@ class WindowFacts(Facts):
         Drift by column; added by the report.
     comparison : Comparison or None
         Champion against challenger; None if there is no challenger.
+    challenger : OfferFacts or None
+        Which kind of challenger is offered, and why; None if there is none.
     copies_share : float or None
         Share of the sampled rows that differ from another one only in their time.
     unknown_hour_share, unknown_origin_share : float or None
@@ -288,6 +347,8 @@ class WindowFacts(Facts):
         What became of the planted class, if the monitor plants one.
     blocked : str
         Why the challenger may not be approved; empty if it may.
+    model_id, model_sha256 : str
+        The challenger in MLflow, and the digest of its files; empty if there is none.
     findings : tuple of Finding
         What was unusual but did not stop the window.
     settings : dict
@@ -296,7 +357,7 @@ class WindowFacts(Facts):
         Seconds by part of the work.
     """
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     key: str
     monitor: str
     model: str
@@ -320,11 +381,14 @@ class WindowFacts(Facts):
     clusters: tuple[ClusterCard, ...] = ()
     drift: DriftFacts | None = None
     comparison: Comparison | None = None
+    challenger: OfferFacts | None = None
     copies_share: float | None = None
     unknown_hour_share: float | None = None
     unknown_origin_share: float | None = None
     canary: CanaryFacts | None = None
     blocked: str = ""
+    model_id: str = ""
+    model_sha256: str = ""
     findings: tuple[Finding, ...] = ()
     settings: dict[str, Any] = {}
     timings: dict[str, float] = {}
@@ -332,12 +396,21 @@ class WindowFacts(Facts):
     @model_validator(mode="before")
     @classmethod
     def _upgrade(cls, stored: Any) -> Any:
-        """Read schema 1, which has titles as the keys of its settings, and numbers as text."""
-        if not isinstance(stored, Mapping) or stored.get("schema_version") != 1:
+        """Read older files.
+
+        Schema 1 has titles as the keys of its settings, and numbers as text. Before schema 3 every
+        challenger was a refit.
+        """
+        if not isinstance(stored, Mapping) or stored.get("schema_version") not in (1, 2):
             return stored
-        keys = {title: key for key, title in SETTING_TITLES.items()}
-        settings = {keys.get(name, name): value for name, value in stored["settings"].items()}
-        return {**stored, "schema_version": 2, "settings": settings}
+        upgraded = {**stored, "schema_version": 3}
+        if stored["schema_version"] == 1:
+            keys = {title: key for key, title in SETTING_TITLES.items()}
+            settings = stored["settings"].items()
+            upgraded["settings"] = {keys.get(name, name): value for name, value in settings}
+        if stored.get("comparison"):
+            upgraded["challenger"] = {"kind": "refit", "blocked": stored.get("blocked", "")}
+        return upgraded
 
     def judged(
         self,
@@ -356,16 +429,31 @@ class WindowFacts(Facts):
         )
 
     def unassessed(self, code: str, headline: str) -> Self:
-        """Return the facts of a window that could not be judged, and why."""
-        return self._with(verdict=Verdict.unassessed(code), headline=headline)
+        """Return the facts of a window that could not be judged, and why.
+
+        What an unfinished judgement found is left out: it says nothing about the traffic.
+        """
+        return type(self)(
+            **{name: getattr(self, name) for name in OF_UNJUDGED},
+            verdict=Verdict.unassessed(code),
+            headline=headline,
+        )
 
     def with_drift(self, drift: DriftFacts) -> Self:
         """Return the facts with the drift by column."""
         return self._with(drift=drift)
 
+    def with_model(self, model_id: str, model_sha256: str) -> Self:
+        """Return the facts with the challenger that was saved."""
+        return self._with(model_id=model_id, model_sha256=model_sha256)
+
     def with_findings(self, before: Sequence[Finding] = (), after: Sequence[Finding] = ()) -> Self:
         """Return the facts with findings before and after those they have."""
         return self._with(findings=(*before, *self.findings, *after))
+
+    def without_findings(self, opening: str) -> Self:
+        """Return the facts without the findings that begin with these words."""
+        return self._with(findings=tuple(f for f in self.findings if not f.startswith(opening)))
 
     def without_exemplars(self) -> Self:
         """Return the facts without the rows that cluster cards show."""
@@ -392,15 +480,40 @@ class WindowFacts(Facts):
     def detected(self) -> bool:
         return Verdict.of(self.verdict).claims_unknowns
 
+    @property
+    def told_rate(self) -> float | None:
+        """The unknown rate, or None where it says nothing: behind drift, or from 0 to 100 %."""
+        limits = self.unknown_rate_interval
+        is_open = limits is not None and limits[1] - limits[0] >= OPEN_INTERVAL
+        is_told = Verdict.of(self.verdict).tells_share and not is_open
+        return self.unknown_rate if is_told else None
+
+    @property
+    def told_interval(self) -> tuple[float, float] | None:
+        """The interval of the unknown rate, or None where the rate says nothing."""
+        return None if self.told_rate is None else self.unknown_rate_interval
+
+    @property
+    def told_false_rate(self) -> float | None:
+        """The share of known rows called unknown, or None if no row is called unknown."""
+        return self.known_false_rate if self.detected else None
+
+    @property
+    def unusable(self) -> str:
+        """Why the challenger cannot be used; empty if it can, or if there is none."""
+        return next((each for each in self.findings if each.startswith(UNUSABLE)), "")
+
     def metrics(self) -> dict[str, float]:
-        """Return the numbers that MLflow plots over time, without those that were not measured."""
+        """Return the numbers that MLflow plots over time, without those that say nothing."""
+        # The alert rule compares the rate of windows with unknowns, however wide its interval.
+        has_rate = self.detected or self.told_rate is not None
         numbers: dict[str, float | None] = {
             "window_rows": self.rows,
             "sampled_rows": self.sampled,
             "window_copies": self.copies,
             "unknowns": self.unknowns if self.assessed else None,
-            "unknown_rate": self.unknown_rate,
-            "known_false_rate": self.known_false_rate,
+            "unknown_rate": self.unknown_rate if has_rate else None,
+            "known_false_rate": self.told_false_rate,
             "p_value": self.p_value,
             "clusters": len(self.clusters) if self.assessed else None,
             "drift_share": self.drift.share if self.drift else None,
@@ -410,7 +523,7 @@ class WindowFacts(Facts):
             "canary_found": self.canary.found if self.canary else None,
             "canary_recall": self.canary.recall if self.canary else None,
         }
-        if self.unknown_rate_interval:
+        if self.unknown_rate_interval and has_rate:
             numbers["unknown_rate_low"], numbers["unknown_rate_high"] = self.unknown_rate_interval
         numbers |= {f"cluster_{card.number}_rows": card.size for card in self.clusters}
         numbers |= {f"seconds_{stage}": seconds for stage, seconds in self.timings.items()}

@@ -11,6 +11,9 @@ from typing import Literal, Self
 PRODUCT = "rtscv-mlops"
 """Who closes a review that no person answered."""
 
+NOT_CARRIED_OUT = "not_carried_out"
+"""Kind of the record of an answer that came to nothing."""
+
 REVIEW_TAG = "rtscv.review"
 REVIEWER_TAG = "rtscv.reviewer"
 REASON_TAG = "rtscv.reason"
@@ -97,6 +100,11 @@ class Verdict(StrEnum):
     @property
     def claims_unknowns(self) -> bool:
         return self in (Verdict.UNKNOWNS, Verdict.UNKNOWNS_AND_DRIFT)
+
+    @property
+    def tells_share(self) -> bool:
+        """Whether the share of unknown rows can be told; drift alone may hide any share."""
+        return self is not Verdict.DRIFT
 
     @property
     def claims_drift(self) -> bool:
@@ -199,6 +207,13 @@ class ReviewStatus(StrEnum):
         """Return the reason of a record of this kind as people read it."""
         return f"By version {reason}." if kind == cls.SUPERSEDED else reason
 
+    @classmethod
+    def explain_late(cls, kind: str, reason: str) -> str:
+        """Return why an answer to a review that ended so before is not carried out."""
+        if kind == cls.SUPERSEDED:
+            return f"too late: version {reason} had superseded it"
+        return f"too late: the review was {kind}"
+
 
 _REVIEW_TRAITS = {
     ReviewStatus.PENDING: ReviewTraits("waits for review."),
@@ -224,6 +239,48 @@ _REVIEW_TRAITS = {
         "is stale: {reason} Nothing was changed. Review a newer challenger.",
     ),
 }
+
+
+class ReviewChannel(StrEnum):
+    """How a decision reached us."""
+
+    AIRFLOW_PAGE = "airflow_page"
+    REQUIRED_ACTIONS = "required_actions"
+    MLFLOW_TAG = "mlflow_tag"
+    COMMAND_LINE = "command_line"
+    PYTHON = "python"
+
+    @property
+    def proves_identity(self) -> bool:
+        """Whether a service that people log in to vouches for who decided."""
+        return self in (ReviewChannel.AIRFLOW_PAGE, ReviewChannel.REQUIRED_ACTIONS)
+
+    @property
+    def label(self) -> str:
+        """How sentences name the channel."""
+        return _CHANNEL_LABELS[self]
+
+    def identity(self) -> dict[str, str]:
+        """Return what a record says of how it came and who vouches for the name in it."""
+        vouched = "Airflow" if self.proves_identity else NOT_PROVEN
+        return dict(zip(IDENTITY, (self.value, vouched), strict=True))
+
+
+ChannelName = Literal["airflow_page", "required_actions", "mlflow_tag", "command_line", "python"]
+"""The channels as a monitor's file names them."""
+
+_CHANNEL_LABELS = {
+    ReviewChannel.AIRFLOW_PAGE: "the page in Airflow",
+    ReviewChannel.REQUIRED_ACTIONS: "Airflow's Required Actions",
+    ReviewChannel.MLFLOW_TAG: "a tag in MLflow",
+    ReviewChannel.COMMAND_LINE: "the command line",
+    ReviewChannel.PYTHON: "a Python program",
+}
+
+IDENTITY = ("channel", "identity")
+"""Details of a record: how the decision came, and who vouches for the name in it."""
+NOT_PROVEN = "claimed"
+"""The identity of a person who was not asked to log in: anyone could have given the name."""
 
 
 @dataclass(frozen=True, slots=True)

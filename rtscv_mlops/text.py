@@ -30,6 +30,8 @@ NOT_KNOWN = "not known"
 DASH = "\u2014"
 """A missing number in the cell of a table."""
 
+UNTOLD = "cannot be told from these rows"
+UNTOLD_BEHIND_DRIFT = "cannot be told behind this drift"
 NO_TEXT = "(no text)"
 SMALLEST = 0.0001
 """P-values and distances below this are not written out: their size says nothing more."""
@@ -94,6 +96,13 @@ def rate(share: float | None, limits: tuple[float, float] | None = None) -> str:
     return f"about {estimate(share)}" + (f" ({interval(limits)})" if limits else "")
 
 
+def unknown_share(facts: "facts.WindowFacts") -> str:
+    """Return the share of unknown rows with its interval, or why it cannot be told."""
+    if facts.told_rate is None and facts.unknown_rate is not None:
+        return UNTOLD_BEHIND_DRIFT if Verdict.of(facts.verdict).claims_drift else UNTOLD
+    return rate(facts.told_rate, facts.told_interval)
+
+
 def probability(p_value: float | None) -> str:
     """Return a p-value, such as `p = 0.03` or `p < 0.0001`."""
     if p_value is None or not isfinite(p_value):
@@ -127,6 +136,12 @@ def multiple(factor: float) -> str:
 def counted(count: int, one: str, many: str = "") -> str:
     """Return a count with its noun, such as `1 row` or `1,200 rows`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def judge_again(window: "facts.WindowFacts", file: str) -> str:
+    """Return the command that judges a window again."""
+    start, end = window.window_start.isoformat(), window.window_end.isoformat()
+    return f"rtscv-mlops run {file} --start {start} --end {end}"
 
 
 def window_name(window: "facts.WindowFacts") -> str:
@@ -217,8 +232,12 @@ def caption(value: object, width: int = LONGEST) -> str:
 
 
 def inert_line(text: str, width: int = 80) -> str:
-    """Return one line in which neither a mail reader nor a chat finds a tag or an address."""
-    return str(inert(plain(text, width))).replace("://", ": //")
+    """Return one line in which neither a mail reader nor a chat finds a tag or an address.
+
+    Chats call everyone who reads a channel by @everyone, @channel or a name after the sign.
+    """
+    line = str(inert(plain(text, width))).replace("://", ": //")
+    return line.replace("@", "\uff20")
 
 
 def markdown(text: str, width: int = 80) -> str:
@@ -272,6 +291,7 @@ def shell_word(text: str, otherwise: str) -> str:
 
 
 LEAST_CHANGE = 0.0005
+NOISE = "in parentheses, what chance may add or take."
 """Recalls that differ by less are the same: one decimal would not show it."""
 
 
@@ -335,9 +355,13 @@ class ClassRow:
     def change(self) -> str:
         if not isfinite(self.known.loss):
             return NOT_KNOWN
+        change = f"{-100 * self.known.loss:+.1f} points"
         if abs(self.known.loss) < LEAST_CHANGE:
-            return "same"
-        return f"{-100 * self.known.loss:+.1f} points"
+            change = "same"
+        if self.known.loss_interval is None:
+            return change
+        least, most = self.known.loss_interval
+        return f"{change} ({-100 * most:+.1f} to {-100 * least:+.1f})"
 
     @property
     def unknown(self) -> str:

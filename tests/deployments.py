@@ -10,13 +10,16 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
-from benchmarks.deployments import EMPTY, MOVED, NEW, QUIET, Deployment, deploy
+from benchmarks.deployments import EMPTY, MODEL, MOVED, NEW, QUIET, Deployment, deploy
+from rtscv_mlops.tracking.registry import REPORT, VERDICT, ModelRegistry
 
 
 @cache
@@ -74,6 +77,23 @@ def _copy(deployment: Deployment, folder: Path) -> Deployment:
     copy.write_monitor()
     assert copy.client.tracking_uri == copy.uri
     return copy
+
+
+def seal_again(deployment: Deployment, run_id: str, model: str = MODEL) -> None:
+    """Seal what a run holds now, past MLflow: as if a monitor had written it."""
+    registry = ModelRegistry(deployment.client, model)
+    seal, run = registry.find_seal(run_id), registry.run(run_id)
+    assert seal is not None
+    digests = {}
+    for name, field in ((VERDICT, "facts_sha256"), (REPORT, "report_sha256")):
+        with TemporaryDirectory() as folder:
+            digests[field] = sha256(run.download(name, folder).read_bytes()).hexdigest()
+    with sqlite3.connect(deployment.folder / "mlflow.db") as database:
+        database.execute(
+            "UPDATE params SET value = ? WHERE key = ?",
+            (replace(seal, **digests).text, f"seal.{run_id}"),
+        )
+    database.close()
 
 
 @contextmanager

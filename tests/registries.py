@@ -13,7 +13,7 @@ from benchmarks.registries import (
     client_of,
     log_model,
     new_database,
-    version_tags,
+    seal_window,
 )
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "new_database",
     "race",
     "race_processes",
-    "version_tags",
+    "seal_window",
 ]
 
 ROUNDS = int(os.environ.get("RTSCV_RACE_ROUNDS", "2"))

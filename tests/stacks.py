@@ -127,7 +127,7 @@ def answer(stack: Stack, user: str, asked: dict[str, Any], option: str, **words:
     """Answer a question; return the status of the response."""
     ti = asked["task_instance"]
     place = f"/dags/{ti['dag_id']}/dagRuns/{ti['dag_run_id']}/taskInstances/{ti['task_id']}/-1"
-    body = {"chosen_options": [option], "params_input": words}
+    body = {"chosen_options": [option], "params_input": {"reason": "as I see it", **words}}
     return stack.call(user, "PATCH", f"{place}/hitlDetails", json=body).status_code
 
 

@@ -8,14 +8,20 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import Mock
+from uuid import uuid4
 
 import pytest
+from airflow.sdk.exceptions import TaskDeferred
 
 from benchmarks.deployments import MODEL
 from rtscv_mlops.airflow.monitors import find_file, interval_of, shared_name
+from rtscv_mlops.airflow.review_operator import ReviewOperator
 from rtscv_mlops.airflow.trigger import ReviewTrigger
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import NotAssessed, WindowError
+from rtscv_mlops.outcomes import ReviewStatus
+from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.window import Interval
 from tests.deployments import judged_copy
 from tests.monitors import MINIMAL, write_monitor
@@ -342,3 +348,45 @@ def test_a_run_without_a_window_is_refused(monitor, window, bounds, error, sente
     """The sentence says what is missing, and how to give it."""
     with pytest.raises(error, match=sentence):
         interval_of(monitor, window, *bounds)
+
+
+# -- answers in Required Actions
+
+
+def required_action(deployment, file, **given):
+    """Let the review task take an answer that Airflow has accepted; return what it ended with."""
+    operator = ReviewOperator(
+        task_id="review_challenger", monitor=deployment.monitor(), monitor_file=file
+    )
+    user = {"id": "ann", "name": "ann"}
+    event = {"responded_by_user": user, "chosen_options": ["Reject"], "params_input": given}
+    return operator.execute_complete({"ti": Mock(id=uuid4())}, event, version="2")
+
+
+def test_an_answer_without_a_reason_is_kept_and_the_review_stays_open(tmp_path):
+    """Airflow takes one answer: the task waits on for one on the page, in MLflow or by command."""
+    deployment = judged_copy(tmp_path)
+
+    with pytest.raises(TaskDeferred) as waiting:
+        required_action(deployment, tmp_path / "leaves.yaml", reason=" ")
+
+    assert isinstance(waiting.value.trigger, ReviewTrigger)
+    registry = ModelRegistry(deployment.client, MODEL)
+    assert registry.versions.get("2").review == "pending"
+    (kept,) = registry.decisions.history().records
+    assert (kept.kind, kept.who, kept.version) == ("not_carried_out", "ann", "2")
+    assert kept.what.startswith("rejected, but not carried out (A decision needs a reason")
+
+
+def test_an_answer_that_airflow_took_before_a_newer_challenger_is_in_the_record(tmp_path):
+    """The version was superseded before the task could record it: the history says who and why."""
+    deployment = judged_copy(tmp_path)
+    registry = ModelRegistry(deployment.client, MODEL)
+    registry.versions.close_review("2", ReviewStatus.SUPERSEDED, "3")
+
+    ended = required_action(deployment, tmp_path / "leaves.yaml", reason="not ours")
+
+    assert ended == {"version": "2", "status": "superseded"}
+    kept = registry.decisions.history().records[-1]
+    assert (kept.who, kept.reason) == ("ann", "not ours")
+    assert kept.what == "rejected, but not carried out (too late: version 3 had superseded it)"

@@ -5,7 +5,6 @@ import re
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date, timedelta
-from hashlib import sha256
 from html import escape
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -22,13 +21,13 @@ from rtscv_mlops.facts import TellingFeature
 from rtscv_mlops.operations import overview
 from rtscv_mlops.review.answers import question_id, review_challenger
 from rtscv_mlops.text import plain
-from rtscv_mlops.tracking import journal, tags
+from rtscv_mlops.tracking import journal
 from rtscv_mlops.tracking.ledger import Ledger
 from rtscv_mlops.tracking.promotion import History
 from rtscv_mlops.tracking.registry import ModelRegistry, read_facts, write_facts
 from rtscv_mlops.tracking.runs import WindowRun
 from tests.airflow_site import ROLES, airflow_site
-from tests.deployments import deployed, judged_copy
+from tests.deployments import deployed, judged_copy, seal_again
 from tests.hostile import CORPUS, hostile_cards, hostile_comparison, watched
 
 DAG, THORNY_DAG, ROOTS_DAG, STONES_DAG = (
@@ -62,6 +61,7 @@ def thorns(tmp_path_factory):
     version = deployment.run(NEW, monitor).version
     run = WindowRun(deployment.client, deployment.runs(NEW, "thorns")[0].run_id)
     write_facts(run, hostile_facts(read_facts(run)))
+    seal_again(deployment, run.run_id)
     review_challenger(monitor, version, approve=False, reviewer=HOSTILE, reason=f"Not {HOSTILE}")
     write_hostile_records(deployment)
     return deployment
@@ -162,8 +162,9 @@ def paths(site, runs):
     filled = {"dag_id": DAG, "run_id": runs[NEW], "dag_run_id": DAG_RUN, "name": "page.css"}
     table = json.loads(site.run("python", "-c", ROUTES).splitlines()[-1])
     assert {kind for _, kind, _ in table} == {"APIRoute"}, "a mount escapes the guard of the app"
-    assert {tuple(methods) for *_, methods in table} == {("GET",)}
-    return [f"/rtscv{path.format(**filled)}" for path, *_ in table]
+    writing = [path for path, _, methods in table if methods != ["GET"]]
+    assert writing == ["/dags/{dag_id}/answer"]
+    return [f"/rtscv{path.format(**filled)}" for path, *_ in table if path not in writing]
 
 
 def window(run_id, dag_id=DAG):
@@ -182,7 +183,7 @@ def test_nobody_sees_a_page_without_login(site, paths):
 
 @pytest.mark.parametrize("user", ROLES)
 def test_every_role_reads_and_none_writes(site, paths, user):
-    """Each role sees each page; no address takes anything but GET."""
+    """Each role sees each page; no address of a page takes anything but GET."""
     for path in paths:
         assert site.get(path, user).status_code == 200, path
         for method in ("POST", "PUT", "PATCH", "DELETE"):
@@ -208,13 +209,23 @@ def test_a_page_may_run_its_own_script_only(site, runs):
     assert headers["Cache-Control"] == "no-store"
 
 
+def test_no_page_shows_where_monitors_lie(tmp_path):
+    """Who may see no monitor does not learn a path of the server either."""
+    page = TEMPLATES.get_template("monitors.html")
+
+    shown = page.render(cards=[], waiting=0, folder=str(tmp_path), legend=[], root="")
+
+    assert "There is no monitor that you may see." in shown
+    assert str(tmp_path) not in shown
+
+
 def test_a_report_is_sent_into_a_sandbox(site, runs, leaves):
     """The report is the sealed file, with a policy that keeps its script from everything."""
     answer = site.get(f"{window(runs[NEW])}/report", "vic")
 
     assert answer.headers["Content-Security-Policy"] == (
         "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
-        "style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+        "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; frame-ancestors 'self'"
     )
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     monitor = load_monitor(leaves.folder / "leaves.yaml")
@@ -314,7 +325,7 @@ def test_only_who_may_answer_gets_the_form(site, runs):
     assert "You can see this, but not decide" in page["vic"]
     for user in ("ann", "otto", "ada"):
         assert (
-            f'data-answer-to="/api/v2/dags/{DAG}/dagRuns/manual__2026-01-08T00%3A00%3A00%2B00%3A00'
+            f'data-close-at="/api/v2/dags/{DAG}/dagRuns/manual__2026-01-08T00%3A00%3A00%2B00%3A00'
             '/taskInstances/review_challenger/-1/hitlDetails"' in page[user]
         )
         assert 'data-question="version-2.champion-1.' in page[user]
@@ -469,13 +480,13 @@ def test_hostile_addresses_are_quoted_as_text(site, watch, path, record_property
 def armed_run(thorns, tmp_path):
     """A run whose sealed report holds every string as live script, until the end of the test."""
     run = WindowRun(thorns.client, thorns.runs(NEW, "thorns")[0].run_id)
-    report, sealed = run.download("report.html", tmp_path).read_text(), run.tags()
+    report = run.download("report.html", tmp_path).read_text()
     page = f"<!doctype html><body>{''.join(armed_frames())}</body>"
     run.write_text("report.html", page)
-    run.set_tags({tags.REPORT_SHA256: sha256(page.encode()).hexdigest()})
+    seal_again(thorns, run.run_id)
     yield run.run_id
     run.write_text("report.html", report)
-    run.set_tags({tags.REPORT_SHA256: sealed[tags.REPORT_SHA256]})
+    seal_again(thorns, run.run_id)
 
 
 def armed_frames():
@@ -529,7 +540,9 @@ def wide_page(deployment):
     facts = page.facts.model_copy(update={"clusters": (card,) * 2})
     decision = decide(page, [], Rights(False, frozenset()), "UTC")
     view = window_view(monitor, DAG, replace(page, facts=facts, has_report=False), decision)
-    html = TEMPLATES.get_template("window.html").render(root="", view=view, answer_to="")
+    html = TEMPLATES.get_template("window.html").render(
+        root="", view=view, close_at="", runs_at="", reason_is_required=True
+    )
     style = (files("rtscv_mlops.airflow.page") / "static/page.css").read_text()
     return html.replace("</head>", f"<style>{style}</style></head>")
 
@@ -559,25 +572,82 @@ def test_windows_can_be_reached_by_keyboard(visitor, runs):
     page.wait_for_url(f"**{window(runs[EMPTY])}")
 
 
-def test_a_decision_goes_to_airflow_as_the_user(visitor, site, runs, leaves):
-    """Approve sends option, reason and question to Airflow, which keeps who it was; once."""
+def send_answer(site, user="ann", **changes):
+    """Send an answer as the page does, or otherwise."""
+    headers = {"Content-Type": changes.pop("content_type", "application/json")}
+    headers |= {"Sec-Fetch-Site": changes.pop("sent_from", "same-origin")}
+    body = {"version": "2", "option": "Reject", "reason": "not ours", **changes}
+    return requests.post(
+        f"{site.address}/rtscv/dags/{DAG}/answer",
+        data=json.dumps(body),
+        headers=headers,
+        cookies={"_token": site.token(user)} if user else {},
+        timeout=60,
+    )
+
+
+def test_an_answer_is_taken_from_reviewers_on_this_page_only(site, leaves):
+    """No login, no right, another site, no JSON, no reason, other question: nothing is decided."""
+    question = waiting_question(leaves)
+
+    refused = {
+        "nobody": send_answer(site, None, question=question),
+        "viewer": send_answer(site, "vic", question=question),
+        "other site": send_answer(site, question=question, sent_from="cross-site"),
+        "form": send_answer(site, question=question, content_type="text/plain"),
+        "no reason": send_answer(site, question=question, reason=" "),
+        "other question": send_answer(site, question="version-9.champion-1.none.none"),
+    }
+
+    statuses = {name: answer.status_code for name, answer in refused.items()}
+    assert statuses == {
+        "nobody": 401,
+        "viewer": 403,
+        "other site": 403,
+        "form": 403,
+        "no reason": 409,
+        "other question": 409,
+    }
+    assert "A decision needs a reason" in refused["no reason"].json()["detail"]
+    assert [one.review for one in leaves.versions(NEW)] == ["pending"]
+
+
+def test_a_window_without_a_verdict_can_be_judged_again(site, runs):
+    """Who may start runs gets a button, bound to the window; no one else does."""
+    pages = {user: site.get(window(runs[EMPTY]), user).text for user in ("ann", "vic")}
+
+    assert f'data-runs-at="/api/v2/dags/{DAG}/dagRuns"' in pages["ann"]
+    assert f'data-window="{EMPTY}T00:00:00+00:00/' in pages["ann"]
+    assert "Judge again" not in pages["vic"] + site.get(window(runs[NEW])).text
+
+
+def test_a_decision_is_looked_at_twice_and_recorded_at_once(visitor, site, runs, leaves):
+    """Approve asks for a reason and a second look; the record has it before the page says so."""
     early, late = visitor(window(runs[NEW])), visitor(window(runs[NEW]), "otto")
 
+    early.click("text=Approve")
+    assert "A decision needs a reason" in early.inner_text("#status")
     early.fill("#reason", f"Fig leaves. {HOSTILE}")
     early.click("text=Approve")
-    early.wait_for_selector("#decision[data-settling]")
+    second_look = early.inner_text("#confirm")
+    assert "Approve version 2?" in second_look
+    assert "becomes the champion and serves in place of version 1" in second_look
+    assert f"Fig leaves. {HOSTILE}" in second_look
+    assert [one.review for one in leaves.versions(NEW)] == ["pending"]
+    early.click("#confirm-yes")
+    early.wait_for_selector("text=was approved by ann")
+    late.fill("#reason", "not ours")
     late.click("text=Reject")
+    late.click("#confirm-yes")
     late.wait_for_selector("#status.failed")
 
-    assert "Answered: ann chose Approve" in early.inner_text("#decision")
-    assert "Somebody has answered already" in late.inner_text("#status")
+    assert "was approved by ann" in late.inner_text("#status")
+    (decided,) = leaves.versions(NEW)
+    assert (decided.review, decided.reviewer) == ("approved", "ann")
+    assert decided.reason == f"Fig leaves. {HOSTILE}"
     (kept,) = open_details(site, DAG_RUN)
     assert kept["responded_by_user"]["name"] == "ann"
     assert kept["chosen_options"] == ["Approve"]
-    assert kept["params_input"] == {
-        "reason": f"Fig leaves. {HOSTILE}",
-        "question": waiting_question(leaves),
-    }
 
 
 def open_details(site, dag_run_id):

@@ -97,7 +97,7 @@ def test_the_question_has_the_facts(stack, first):
 def test_only_ids_travel_between_tasks(stack, first):
     """What tasks hand on is short: ids, a status, task names; never rows or words of people."""
     run_id = first["task_instance"]["dag_run_id"]
-    allowed = {"run_id", "return_value", "status"}
+    allowed = {"run_id", "facts_sha256", "return_value", "status"}
 
     for task in TASKS[:5]:
         place = f"/dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/{task}/xcomEntries"
@@ -321,6 +321,7 @@ def test_a_person_decides_in_the_browser(stack, first, visit):
     report.get_by_text("never taught").first.wait_for()
     keep_picture(page, "window-report")
     unknowns.get_by_role("button", name="Approve").click()
+    unknowns.locator("#confirm-yes").click()
     unknowns.locator("#decision[data-state=approved]").wait_for()
     keep_picture(page, "window-approved")
 
@@ -349,7 +350,9 @@ def test_a_viewer_sees_no_form_and_a_no_leaves_everything(stack, first, visit):
     assert answer(stack, "vic", asked, "Approve") == 403
     _, unknowns = visit("ben")
     unknowns.get_by_role("link", name=f"Review waiting: version {version}").click()
+    unknowns.locator("#reason").fill("Not convinced.")
     unknowns.get_by_role("button", name="Reject").click()
+    unknowns.locator("#confirm-yes").click()
     unknowns.locator("#decision[data-state=rejected]").wait_for()
 
     assert wait_for_run(stack, "to-reject") == "success"

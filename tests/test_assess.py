@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
@@ -11,14 +12,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from rtscv_mlops import RTSCVClassifier
-from rtscv_mlops.judging.describe import (
-    compare_by_folds,
-    compare_on_holdout,
-    make_cards,
-    predict,
-    project,
-    sample_known,
-)
+from rtscv_mlops.estimator.learner import seeded
+from rtscv_mlops.judging.contest import Contest, compare_on_holdout, predict
+from rtscv_mlops.judging.describe import make_cards, project, sample_known
 from rtscv_mlops.window import LabelledRows
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [8.0, 0.0, 0.0], [0.0, 8.0, 9.0]])
@@ -32,6 +28,17 @@ def shop(n_rows, classes, seed):
     frame = pd.DataFrame(numbers, columns=["width", "height", "weight"])
     frame["colour"] = np.array(["red", "blue", "green"])[labels]
     return frame, np.array(["bolt", "nut", "ring"])[labels]
+
+
+def compare_by_folds(learner, known, unknowns, label, seed):
+    """Compare a champion and its refit with unknown rows, without logged held-out rows."""
+    learner = seeded(learner, seed)
+    champion = clone(learner).fit(known.rows(), known.labels)
+    labels = np.append(known.labels.astype(object), [label] * len(unknowns)).astype(str)
+    table = pd.concat([known.features, unknowns], ignore_index=True)
+    refit = clone(learner).fit(known.rows(table), labels)
+    contest = Contest(champion, learner, known, None, unknowns, label, seed)
+    return contest.candidates(refit, None)[0].comparison
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """The commands: what they print, what they end with, and what they load."""
 
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -46,6 +47,63 @@ def test_a_wrong_command_line_is_a_2(command, monitor):
     """Unknown options are told apart from errors."""
     assert command("run", monitor, "--wndow", "2026-01-05")[0] == 2
     assert command("nothing")[0] == 2
+
+
+# -- what is not there
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "check MONITOR",
+        "review list MONITOR",
+        "review show MONITOR",
+        "review collect MONITOR",
+        "review approve MONITOR --version 1",
+        "rollback MONITOR --reason slow",
+        "audit verify MONITOR",
+        "run MONITOR --window 2026-01-05",
+        "score MONITOR --window 2026-01-05",
+        "bench --monitor MONITOR",
+    ],
+)
+def test_an_mlflow_file_that_is_not_there_is_not_created(command, tmp_path, words):
+    """A misspelt SQLite address of MLflow is said; no command but `register` creates the file."""
+    monitor = tmp_path / "leaves.yaml"
+    monitor.write_text(
+        "name: leaves\n"
+        "model: {name: leaves, tracking_uri: 'sqlite:///mlfow.db'}\n"
+        "source: {path: served/, timestamp: at, key: id}\n"
+        "labels: {path: labels.csv, key: id, label: kind}\n"
+    )
+
+    code, out, err = command(*words.replace("MONITOR", str(monitor)).split())
+
+    assert code != 0
+    # A long path is broken at the end of a line.
+    said = joined(out + err).replace(" ", "")
+    assert re.search(r"ThereisnoMLflowdatabaseat\S*mlfow.db;nothing", said)
+    assert [path.name for path in tmp_path.iterdir()] == ["leaves.yaml"]
+
+
+def joined(printed):
+    """What was printed, without frames and the breaks of lines."""
+    return " ".join(printed.replace("│", " ").split())
+
+
+def test_a_source_that_is_not_there_is_not_created(command, tmp_path):
+    """`check` says that an SQLite source has no file, and leaves the folder as it was."""
+    folder = deployed(tmp_path / "leaves").folder
+    monitor = folder / "leaves.yaml"
+    lines = monitor.read_text().replace("path: ", "table: served\n  url: sqlite:///serverd.db\n  #")
+    monitor.write_text(lines)
+    before = sorted(path.name for path in folder.iterdir())
+
+    code, out, err = command("check", monitor)
+
+    assert code == 1
+    assert "There is no SQLite file" in joined(out + err)
+    assert sorted(path.name for path in folder.iterdir()) == before
 
 
 # -- run
@@ -258,7 +316,7 @@ def test_an_answer_in_mlflow_is_carried_out(command, tmp_path, said, ended, cham
     """Without Airflow a tag waits for `collect`, which list and show name, and happens once."""
     deployment = judged_copy(tmp_path)
     file = tmp_path / "leaves.yaml"
-    for name, text in {"reviewer": "mara", "review": said}.items():
+    for name, text in {"reviewer": "mara", "reason": "figs", "review": said}.items():
         deployment.client.set_model_version_tag(MODEL, "2", f"rtscv.{name}", text)
 
     told = [" ".join(command("review", verb, file)[1].split()) for verb in ("list", "show")]
@@ -301,7 +359,9 @@ def test_review_from_question_to_rollback(command, tmp_path):
     yes = ("--version", "2", "--reviewer", "ada", "--reason", "figs, indeed")
     approved = command("review", "approve", file, *yes)
     champion = deployment.aliases()["champion"]
-    again = command("review", "reject", file, "--version", "2", "--reviewer", "bob")
+    no = ("--version", "2", "--reviewer", "bob")
+    unreasoned = command("review", "reject", file, *no)
+    again = command("review", "reject", file, *no, "--reason", "known leaves")
     back = command("rollback", file, "--reviewer", "ada", "--reason", "too early")
     champion_before = deployment.aliases()["champion"]
     audit = command("audit", "verify", file)
@@ -320,11 +380,14 @@ def test_review_from_question_to_rollback(command, tmp_path):
     assert f"Report:{report}" in words
     assert (approved[0], champion) == (0, "2")
     assert "Version 2 is the champion now" in approved[1]
-    assert again[0] == 1
+    assert unreasoned[0] == again[0] == 1
+    assert "A decision needs a reason" in unreasoned[2]
     assert "approved by ada" in again[2].replace("\n", " ")
     assert (back[0], champion_before) == (0, "1")
-    assert "restored (was 2) │ 1 " in audit[1]  # The one that serves again, not the one taken back.
-    assert kinds == ["approved", "promoted", "rolled_back"]
+    assert re.search(
+        r"restored \(was 2\) +│ +1 +│", audit[1]
+    )  # The one that serves again, not the one taken back.
+    assert kinds == ["approved", "promoted", "not_carried_out", "rolled_back"]
     assert (undone[0], deployment.aliases()["champion"]) == (0, "2")
     assert "Version 2 is the champion again." in undone[1]
     assert command("review", "show", file)[0] == 1

@@ -28,7 +28,7 @@ from rtscv_mlops.config.monitor import ComputeSettings
 from rtscv_mlops.errors import ConfigError, ServiceError
 from rtscv_mlops.estimator import gates, kernel
 from rtscv_mlops.estimator.parallel import do_all
-from rtscv_mlops.judging.describe import compare_by_folds, predict
+from rtscv_mlops.judging.contest import Contest, predict
 from rtscv_mlops.operations.check import check_monitor
 from rtscv_mlops.runtime import computing, on_one_thread
 from rtscv_mlops.window import LabelledRows
@@ -147,7 +147,8 @@ def test_every_engine_compares_the_same(cluster, small_pieces):
 
     for settings in engines(cluster):
         with computing(settings), threadpool_limits(limits=1):
-            comparison = compare_by_folds(SVC(), known, figs, "unknown", seed=0)
+            contest = Contest(model, SVC(), known, None, figs, "unknown", seed=0)
+            comparison = contest.candidates(model, None)[0].comparison
             found.append((comparison, predict(model, rows.to_numpy()).tolist()))
 
     assert found[0] == found[1] == found[2]
@@ -166,7 +167,8 @@ def test_a_window_has_one_result(cluster, tmp_path):
         monitor = deployment.monitor(more=f"compute:\n  {compute}\n{rectify}")
         source = source or monitor.source  # where the rows are is part of the key
         outcome = deployment.run(NEW, monitor.model_copy(update={"source": source}))
-        facts.append(outcome.facts.model_copy(update={"timings": {}}))
+        own = {"timings": {}, "model_id": "", "model_sha256": ""}
+        facts.append(outcome.facts.model_copy(update=own))
         reports.append(deployment.window_run(NEW).tags()["rtscv.report_sha256"])
 
     assert facts[0].verdict == "unknowns"

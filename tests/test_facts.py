@@ -7,7 +7,9 @@ import pytest
 from pydantic import ValidationError
 
 from rtscv_mlops.facts import DriftFacts, Finding, FindingCode, WindowFacts
+from rtscv_mlops.text import class_rows
 from tests.report_example import not_assessed
+from tests.test_review import window_facts
 
 CANARY = Finding(FindingCode.CANARY_MISSED, "The monitor is blind today.")
 
@@ -66,7 +68,7 @@ def test_settings_of_schema_1_are_read():
     facts = WindowFacts.model_validate(stored)
 
     assert (facts.schema_version, facts.settings["max_rows"], facts.settings["seed"]) == (
-        2,
+        3,
         20_000,
         7,
     )
@@ -75,7 +77,23 @@ def test_settings_of_schema_1_are_read():
 
 def test_a_later_schema_is_refused():
     """Facts of a release that does not exist yet are not guessed at."""
-    stored = json.loads(not_assessed().model_dump_json()) | {"schema_version": 3}
+    stored = json.loads(not_assessed().model_dump_json()) | {"schema_version": 4}
 
     with pytest.raises(ValidationError, match="schema_version"):
         WindowFacts.model_validate(stored)
+
+
+def test_a_challenger_of_schema_2_is_a_refit():
+    """Before there were two kinds of challenger, each was a refit; it is read as one."""
+    stored = json.loads(window_facts(blocked="Class 'cat' loses too much.").model_dump_json())
+    del stored["challenger"]
+    for known in stored["comparison"]["classes"]:
+        del known["loss_interval"], known["taught_loss"]
+    del stored["comparison"]["groups"], stored["comparison"]["unstable"]
+
+    facts = WindowFacts.model_validate(stored | {"schema_version": 2})
+
+    assert facts.schema_version == 3
+    assert (facts.challenger.kind, facts.challenger.other) == ("refit", None)
+    assert facts.challenger.blocked == "Class 'cat' loses too much."
+    assert class_rows(facts.comparison)[0].change == "-1.0 points"

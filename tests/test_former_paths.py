@@ -52,6 +52,9 @@ FORMER = {  # each class that a fitted model may hold, by the path it had
     "rtscv_mlops.rectify.shift.Shift": statistics.Shift,
 }
 
+NEWER = b"rtscv_mlops.estimator.search"
+"""Module of `TaughtGate`, which is newer than the move and has no former path."""
+
 
 def moves():
     """Former and current module of each class, and its name."""
@@ -84,7 +87,7 @@ def test_a_pickle_with_former_paths_is_loaded(fitted):
     for old, new, name in moves():
         former = former.replace(f"c{new}\n{name}\n".encode(), f"c{old}\n{name}\n".encode())
     assert b"rtscv_mlops.rectify.classifier" in former
-    assert b"rtscv_mlops.estimator" not in former
+    assert b"rtscv_mlops.estimator" not in former.replace(NEWER, b"")
 
     loaded = pickle.loads(former)
 
@@ -115,7 +118,7 @@ def test_a_skops_file_with_former_paths_is_loaded(fitted):
             content = current.read(member)
             if member == "schema.json":
                 content = json.dumps(rename(json.loads(content))).encode()
-                assert b"rtscv_mlops.estimator" not in content
+                assert b"rtscv_mlops.estimator" not in content.replace(NEWER, b"")
             renamed.writestr(member, content)
     trusted = skops.io.get_untrusted_types(data=file.getvalue())
     assert "rtscv_mlops.rectify.classifier.RTSCVClassifier" in trusted

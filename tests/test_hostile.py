@@ -313,11 +313,15 @@ def hostile_version(text):
     """A challenger about which somebody wrote."""
     from datetime import UTC, datetime
 
+    from rtscv_mlops.tracking.seals import Seal
     from rtscv_mlops.tracking.versions import VersionSummary
 
     fields = dict.fromkeys(VersionSummary.__dataclass_fields__, text)
-    times = dict.fromkeys(("window_start", "window_end"), None)
-    return VersionSummary(**fields | times | {"created": datetime(2026, 1, 5, tzinfo=UTC)})
+    day = "2026-01-05T00:00:00+00:00"
+    parts = dict.fromkeys(Seal.__dataclass_fields__, text)
+    seal = Seal(**parts | {"window_start": day, "window_end": "2026-01-06T00:00:00+00:00"})
+    made = {"seal": seal, "created": datetime(2026, 1, 5, tzinfo=UTC)}
+    return VersionSummary(**fields | made)
 
 
 def raise_from_command(monkeypatch, text):

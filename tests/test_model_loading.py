@@ -8,16 +8,25 @@ import os
 import pickle
 import subprocess
 import sys
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import mlflow
 import pytest
+import skops.io as sio
 import yaml
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from joblib import Memory
+from sklearn.cluster import FeatureAgglomeration
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import VotingClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC
 
 from benchmarks.deployments import MODEL, NEW, leaves
+from rtscv_mlops.config.monitor import ModelSettings
 from rtscv_mlops.errors import ModelError
 from rtscv_mlops.models import load, trust
 from rtscv_mlops.models.load import load_champion
@@ -185,6 +194,92 @@ def test_a_planted_model_is_refused(deployment, marker, tmp_path, planted):
     assert outcome.facts.verdict == f"not_assessed:{code}"
     assert sentence in outcome.facts.headline
     assert not marker.exists()
+
+
+def cached(place):
+    return Pipeline([("scale", StandardScaler()), ("svc", SVC())], memory=place)
+
+
+CACHED = {
+    "a pipeline": cached,
+    "an object": lambda place: cached(Memory(place, verbose=0)),
+    "a step": lambda place: make_pipeline(cached(place)[:1].set_params(memory=place), SVC()),
+    "columns": lambda place: make_pipeline(
+        ColumnTransformer([("all", Pipeline([("s", StandardScaler())], memory=place), [0, 1])]),
+        SVC(),
+    ),
+    "a union": lambda place: make_pipeline(
+        FeatureUnion([("one", Pipeline([("s", StandardScaler())], memory=place))]), SVC()
+    ),
+    "a search": lambda place: GridSearchCV(cached(place), {"svc__C": [1, 2]}, cv=2),
+    "a grid": lambda place: GridSearchCV(cached(None), {"memory": [place]}, cv=2),
+    "a vote": lambda place: VotingClassifier([("a", cached(place)), ("b", SVC())]),
+}
+
+
+@pytest.mark.parametrize("make", CACHED.values(), ids=CACHED)
+@pytest.mark.parametrize("consent", ["", "  allow_pickle: true\n"])
+def test_a_champion_with_a_cache_is_refused(deployment, tmp_path, make, consent):
+    """joblib unpickles what lies in a cache, so no model that has one is refitted or stored."""
+    rows, kinds = leaves(0, dict.fromkeys(("oak", "elm", "ash"), 20))
+    model = make(str(tmp_path / "cache")).fit(rows, kinds)
+    kept = "cloudpickle" if consent else "skops"
+    needed = sio.get_untrusted_types(data=sio.dumps(model)) if not consent else None
+    saved(tmp_path / "planted", model, serialization_format=kept, skops_trusted_types=needed)
+    plant(deployment, tmp_path / "planted")
+
+    outcome = deployment.run(NEW, deployment.monitor(more=consent))
+
+    assert outcome.facts.verdict == "not_assessed:untrusted_types"
+    assert "cache" in outcome.facts.headline or "joblib.memory" in outcome.facts.headline
+    with pytest.raises(ModelError, match=r"keeps a cache .* Set memory=None") as refusal:
+        deployment.add_champion(model, allow_pickle=True, replace=True)
+    assert refusal.value.code == "untrusted_types"
+
+
+def test_an_empty_memory_is_no_cache(tmp_path):
+    """Most pipelines have the setting and no cache."""
+    trust.check_uncached(GridSearchCV(cached(None), {"svc__C": [1, 2]}), "Model")
+    trust.check_uncached(SVC().fit([[0], [1]], ["memory", "cache"]), "Model")
+    with pytest.raises(ModelError, match="keeps a cache"):
+        trust.check_uncached(make_pipeline(FeatureAgglomeration(memory=tmp_path), SVC()), "Model")
+
+
+def zip_of(file, schema, declared=None):
+    """Write a skops file with this schema, whose directory may declare another size."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("schema.json", schema)
+        if declared is not None:
+            archive.getinfo("schema.json").file_size = declared
+    return file
+
+
+@pytest.mark.parametrize("declared", [None, 100])
+def test_a_schema_that_expands_without_end_is_refused_unread(tmp_path, monkeypatch, declared):
+    """A small file with a huge schema costs neither memory nor time, whatever its size says."""
+    file = zip_of(tmp_path / "model.skops", b" " * 100_000_000, declared)
+    monkeypatch.setattr(trust, "import_skops", lambda: pytest.fail("skops read the file"))
+    assert file.stat().st_size < 300_000
+
+    tracemalloc.start()
+    with pytest.raises(ModelError, match=r"schema.json expands to more than .* bytes") as refusal:
+        trust.check_loadable(file, "skops", ModelSettings(name=MODEL), "Model 'leaves' version 1")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert refusal.value.code == "unreadable_model"
+    assert peak < 5_000_000
+
+
+def test_other_compressions_are_not_expanded(tmp_path):
+    """A few bytes of LZMA can expand to gigabytes at once."""
+    with zipfile.ZipFile(tmp_path / "model.skops", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("schema.json", b" " * 1_000_000)
+
+    with pytest.raises(ModelError, match="compressed in an unusual way"):
+        trust.check_loadable(
+            tmp_path / "model.skops", "skops", ModelSettings(name=MODEL), "Model 'leaves'"
+        )
 
 
 def test_a_python_function_needs_consent(deployment, marker, tmp_path):

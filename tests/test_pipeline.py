@@ -69,7 +69,7 @@ def test_a_window_leaves_its_verdict(deployment, day, verdict):
 
     facts = WindowFacts.model_validate(run.read_json("verdict.json"))
 
-    assert facts.schema_version == 2
+    assert facts.schema_version == 3
     assert facts.verdict == verdict == run.tags()["rtscv.verdict"]
     metrics = deployment.client.get_run(run.run_id).data.metrics
     assert metrics == pytest.approx(facts.metrics())
@@ -225,7 +225,7 @@ def test_columns_that_may_not_be_shown_are_not(tmp_path):
     taken = take_window(deployment.monitor(more=more), Interval.day(NEW))
 
     done = rectify_window(taken)
-    facts = write_report(taken.monitor, taken.run, done.facts, done.evidence)
+    facts, _ = write_report(taken.monitor, taken.run, done.facts, done.evidence)
 
     shown = pd.read_parquet(taken.run.download("unknowns.parquet", tmp_path))
     assert len(shown) == 7

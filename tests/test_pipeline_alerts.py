@@ -1,14 +1,19 @@
 """Alerts of real windows: once for each, again only where nobody got it, and by the rule."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from benchmarks.deployments import MOVED, NEW
+from rtscv_mlops.alerts import sending
 from rtscv_mlops.alerts.sending import review_was_announced
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ModelError
 from rtscv_mlops.pipeline import run
 from rtscv_mlops.review.answers import review_challenger
-from rtscv_mlops.tracking.registry import ModelRegistry
+from rtscv_mlops.tracking.registry import ModelRegistry, read_facts
+from rtscv_mlops.tracking.runs import WindowRun
+from rtscv_mlops.window import Interval
 from tests.deployments import deployed, webhook
 
 DAYS = ("2025-12-01", "2025-12-02", "2025-12-03")
@@ -117,28 +122,58 @@ def test_an_open_review_is_announced_once(tmp_path, receiver):
     assert "the verdict is unknowns" in found.alert
     registry = ModelRegistry.of(deployment.client, monitor.model)
     runs = registry.runs.find()
-    assert review_was_announced(registry, runs)
+    assert review_was_announced(registry, runs, datetime.now(UTC))
     review_challenger(monitor, found.version, approve=False, reviewer="ada", reason="no figs")
-    assert not review_was_announced(registry, runs)
+    assert not review_was_announced(registry, runs, datetime.now(UTC))
 
 
-def test_a_challenger_that_works_at_last_is_told(tmp_path, receiver, monkeypatch):
-    """The same run may fail late, be told of, and succeed: what the window holds is told then."""
+def fail(*_, **__):
+    raise ModelError("No module named 'team_net'.", code="challenger_unusable")
+
+
+def test_a_challenger_that_fails_takes_no_verdict_along(tmp_path, receiver, monkeypatch):
+    """The verdict stays and is told; the failure is a finding, which goes when it works at last."""
     address, received, _ = receiver
     deployment = deployed(tmp_path)
     monitor = alerting(deployment, address)
 
-    def fail(*_):
-        raise ModelError("No module named 'team_net'.", code="challenger_unusable")
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "verify_version", fail)
+        for _ in range(2):
+            broken = deployment.run(NEW, monitor)
+    works = deployment.run(NEW, monitor)
+
+    assert (broken.facts.verdict, broken.version) == ("unknowns", None)
+    unusable = "The challenger cannot be used, and is not offered: No module named 'team_net'."
+    assert unusable in broken.facts.findings
+    assert "The challenger cannot be used, and is not offered: No module" in received[0]["text"]
+    assert [message["verdict"] for message in received] == ["unknowns"]
+    assert (works.run_id, works.version) == (broken.run_id, "2")
+    assert unusable not in read_facts(WindowRun(deployment.client, works.run_id)).findings
+
+
+def test_a_task_whose_challenger_fails_takes_no_verdict_along(tmp_path, receiver, monkeypatch):
+    """So it is where each stage is a task of its own."""
+    address, received, _ = receiver
+    deployment = deployed(tmp_path)
+    monitor = alerting(deployment, address)
+    judged = run.rectify_window(monitor, Interval.day(NEW))
+    given = judged.run_id, judged.facts_sha256
+    run.write_report(monitor, *given)
+    registry = ModelRegistry.of(deployment.client, monitor.model)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "offer_challenger", fail)
-        for _ in range(2):
-            deployment.run(NEW, monitor)
-    deployment.run(NEW, monitor)
+        patch.setattr(run, "verify_version", fail)
+        with pytest.raises(ModelError, match="team_net"):
+            run.register_challenger(monitor, *given)
+    run.raise_alert(monitor, *given)
 
-    told = [message["verdict"] for message in received]
-    assert told == ["not_assessed:challenger_unusable", "unknowns"]
+    facts = registry.read_facts(judged.run_id)
+    assert facts.verdict == "unknowns"
+    assert "The challenger cannot be used" in facts.findings[-1]
+    assert [message["verdict"] for message in received] == ["unknowns"]
+    run.register_challenger(monitor, *given)
+    assert "cannot be used" not in " ".join(registry.read_facts(judged.run_id).findings)
 
 
 def test_a_window_that_is_judged_at_last_is_told_again(tmp_path, receiver):
@@ -154,3 +189,49 @@ def test_a_window_that_is_judged_at_last_is_told_again(tmp_path, receiver):
     deployment.run(NEW, monitor)
 
     assert [message["verdict"] for message in received] == ["not_assessed:empty_window", "unknowns"]
+
+
+@pytest.mark.parametrize(
+    "at",
+    ["yesterday", (datetime.now(UTC) + timedelta(days=365)).isoformat()],
+    ids=["not a time", "next year"],
+)
+def test_a_time_that_cannot_be_true_holds_back_no_alert(tmp_path, receiver, at):
+    """The window is judged, its alert is sent, and a finding names the tag that was ignored."""
+    address, received, _ = receiver
+    deployment = deployed(tmp_path)
+    monitor = alerting(deployment, address, cooldown="1d")
+    deployment.run(MOVED, monitor)
+    deployment.client.set_tag(deployment.runs(MOVED)[0].run_id, "rtscv.alert", at)
+    deployment.client.set_tag(deployment.runs(MOVED)[0].run_id, "rtscv.verdict", "unknowns")
+    received.clear()
+
+    outcome = deployment.run(NEW, monitor)
+
+    assert outcome.facts.verdict == "unknowns"
+    assert len(received) == 1
+    (finding,) = [one for one in outcome.facts.findings if "rtscv.alert" in one]
+    assert at[:10] in finding
+
+
+def test_a_claim_of_a_clock_that_is_ahead_is_waited_for_no_longer_than_any_other(
+    tmp_path, receiver, monkeypatch
+):
+    """Its holder was killed, and its time is next year: the alert is sent all the same."""
+    address, received, _ = receiver
+    deployment = deployed(tmp_path)
+    monitor = alerting(deployment, address)
+    monkeypatch.setattr(sending, "PATIENCE", timedelta(seconds=1))
+    ahead = (datetime.now(UTC) + timedelta(days=365)).isoformat()
+    claim, claims = ModelRegistry.claim, []
+
+    def held(registry, name, value):
+        if not claims:
+            claims.append(claim(registry, name, f"{ahead} someone"))
+        return claim(registry, name, value)
+
+    monkeypatch.setattr(ModelRegistry, "claim", held)
+
+    deployment.run(NEW, monitor)
+
+    assert len(received) == 1

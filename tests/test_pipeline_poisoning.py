@@ -114,7 +114,7 @@ def test_a_challenger_that_unlearns_a_class_is_blocked(tmp_path):
     (version,) = deployment.versions("2026-01-08")
     assert version.review == "blocked"
     with pytest.raises(ReviewError, match="loses too much"):
-        review_challenger(monitor, version.version, approve=True, reviewer="eve", reason="")
+        review_challenger(monitor, version.version, approve=True, reviewer="eve", reason="figs")
     assert deployment.aliases()["champion"] == "1"
     metrics = deployment.client.get_run(outcome.run_id).data.metrics
     assert metrics["canary_found"] == 1

@@ -17,7 +17,7 @@ from rtscv_mlops import log_champion
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ReviewError
 from rtscv_mlops.facts import ClassComparison
-from rtscv_mlops.judging.describe import find_blocker
+from rtscv_mlops.judging.contest import find_blocker
 from rtscv_mlops.pipeline.run import offer_challenger
 from rtscv_mlops.pipeline.stages import rectify_window, take_window
 from rtscv_mlops.review.answers import list_challengers, review_challenger, show_challenger
@@ -143,7 +143,8 @@ def test_a_challenger_that_loses_a_class_is_blocked(tmp_path):
 
     blocked = done.facts.model_copy(update={"blocked": why})
     write_facts(taken.run, blocked)
-    version = offer_challenger(monitor, taken.run, blocked)
+    seal = taken.registry.seal(taken.run, blocked, "")
+    version = offer_challenger(monitor, taken.run, blocked, seal)
 
     assert deployment.aliases() == {"champion": "1"}
     (blocked,) = list_challengers(monitor)

@@ -13,6 +13,7 @@ import pytest
 from benchmarks.deployments import EMPTY, KNOWN, MODEL, NEW, QUIET, Deployment, leaves
 from rtscv_mlops.config.loading import load_monitor
 from rtscv_mlops.errors import ServiceError
+from rtscv_mlops.operations.overview import find_window, show_window
 from rtscv_mlops.pipeline import run, stages
 from rtscv_mlops.pipeline.run import run_window
 from rtscv_mlops.pipeline.stages import take_window
@@ -128,6 +129,23 @@ def test_late_rows_make_another_run(tmp_path):
     assert deployment.run(QUIET).run_id == outcome.run_id
 
 
+def test_a_clock_that_went_back_hides_no_newer_judgement(tmp_path):
+    """Which run of a window is the latest is counted, not read from the clocks of workers."""
+    deployment = deployed(tmp_path)
+    before = deployment.run(QUIET)
+    deployment.write_day(QUIET, *leaves(7, {"oak": 20}), part="late")
+    later = deployment.run(QUIET)
+    # What MLflow would hold if the second worker's clock were a day behind.
+    client, day = deployment.client, 24 * 3600 * 1000
+    ended = client.get_run(before.run_id).info.end_time - day
+    client.set_terminated(later.run_id, "FINISHED", ended)
+
+    latest = find_window(deployment.monitor(), Interval.day(QUIET))
+
+    assert latest == later.run_id
+    assert show_window(deployment.monitor(), before.run_id).newer_run == later.run_id
+
+
 def test_other_settings_make_another_run_and_old_ones_find_theirs(tmp_path):
     """What decides a result decides the run; what only shapes pages does not."""
     deployment = deployed(tmp_path)
@@ -143,34 +161,68 @@ def test_other_settings_make_another_run_and_old_ones_find_theirs(tmp_path):
     assert tags["rtscv.rerun_of"] == before.run_id
 
 
-def test_a_champion_that_moves_or_goes_stops_the_offer(tmp_path):
+def test_a_window_whose_champion_moves_is_judged_again_by_itself(tmp_path):
+    """It ends with a verdict against the champion that serves; what was sealed before stays."""
+    deployment = deployed(tmp_path)
+    second = deployment.add_champion(seed=5, alias=None)
+    seen = []
+
+    def moving(stage):
+        if stage == "write_report":
+            seen.append(stage)
+            deployment.client.set_registered_model_alias(MODEL, "champion", second)
+
+    outcome = deployment.run(NEW, tell=moving)
+
+    assert (outcome.facts.verdict, outcome.facts.champion_version) == ("unknowns", second)
+    assert len(seen) == 2
+    (version,) = deployment.versions(NEW)
+    states = {run.run_id == outcome.run_id: run.state for run in deployment.runs(NEW)}
+    assert states == {True: "complete", False: "failed:stale"}
+    assert (version.champion_version, version.review) == (second, "pending")
+
+
+def test_a_window_whose_champion_never_rests_is_not_assessed(tmp_path):
+    """It is tried a bounded number of times, says so, keeps no groups, and `run` tries again."""
+    deployment = deployed(tmp_path)
+    champions = [deployment.add_champion(seed=seed, alias=None) for seed in (5, 6, 7, 8)]
+    moves = iter(champions)
+
+    def moving(stage):
+        if stage == "write_report":
+            deployment.client.set_registered_model_alias(MODEL, "champion", next(moves))
+
+    outcome = deployment.run(NEW, tell=moving)
+
+    assert outcome.facts.verdict == "not_assessed:stale"
+    assert "The champion moved from version" in outcome.facts.headline
+    assert len(list(moves)) == len(champions) - run.MOST_JUDGEMENTS
+    assert deployment.versions(NEW) == []
+    again = deployment.run(NEW)
+    assert again.facts.verdict == "unknowns"
+
+
+def test_a_champion_that_goes_stops_the_offer(tmp_path):
     """Nothing is offered against a champion that no longer serves; the next try uses the new one.
 
-    All tries share a run, and the version that comes of the last one names the right champion.
+    The version that comes of the last try names the right champion.
     """
     deployment = deployed(tmp_path)
     client = deployment.client
     second = deployment.add_champion(seed=5, alias=None)
 
-    def moving(stage):
-        if stage == "write_report":
-            client.set_registered_model_alias(MODEL, "champion", second)
-
     def going(stage):
         if stage == "write_report":
             client.delete_registered_model_alias(MODEL, "champion")
 
-    verdicts = [deployment.run(NEW, tell=moving).facts.verdict]
-    verdicts.append(deployment.run(NEW, tell=going).facts.verdict)
+    verdicts = [deployment.run(NEW, tell=going).facts.verdict]
     verdicts.append(deployment.run(NEW).facts.verdict)
 
-    assert verdicts == [f"not_assessed:{why}" for why in ("stale", "champion_gone", "no_champion")]
+    assert verdicts == [f"not_assessed:{why}" for why in ("champion_gone", "no_champion")]
     assert deployment.versions(NEW) == []
-    (run,) = deployment.runs(NEW)
     client.set_registered_model_alias(MODEL, "champion", second)
     outcome = deployment.run(NEW)
     assert outcome.facts.verdict == "unknowns"
-    assert outcome.run_id == run.run_id
     (version,) = deployment.versions(NEW)
     assert version.champion_version == second
     assert deployment.aliases() == {"champion": second, "challenger": version.version}

@@ -2,14 +2,20 @@
 
 import subprocess
 import sys
+from collections import defaultdict
 from datetime import timedelta
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
 
 from benchmarks.deployments import EMPTY, MODEL, NEW, QUIET
 from rtscv_mlops.alerts.channels import Channel
-from rtscv_mlops.errors import ReviewError, ServiceError
+from rtscv_mlops.errors import Code, NotAssessed, ReviewError, ServiceError
+from rtscv_mlops.estimator.gated import GatedClassifier
+from rtscv_mlops.judging import judge
+from rtscv_mlops.judging.contest import Offer
+from rtscv_mlops.models.load import load_champion
 from rtscv_mlops.operations.purge import purge_windows
 from rtscv_mlops.pipeline import run as tasks
 from rtscv_mlops.pipeline import stages
@@ -25,7 +31,7 @@ from rtscv_mlops.review.answers import (
     roll_back,
 )
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.registry import read_facts
+from rtscv_mlops.tracking.registry import ModelRegistry, read_facts
 from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval
 from tests.deployments import deployed
@@ -42,9 +48,13 @@ def deployment(tmp_path):
 def by_ids(monitor, interval, **alert):
     """Take a window through all stages, with nothing but ids between them."""
     judged = tasks.rectify_window(monitor, interval)
-    tasks.write_report(monitor, judged.run_id)
-    version = tasks.register_challenger(monitor, judged.run_id) if judged.has_challenger else None
-    tasks.raise_alert(monitor, judged.run_id, **alert)
+    tasks.write_report(monitor, judged.run_id, judged.facts_sha256)
+    version = (
+        tasks.register_challenger(monitor, judged.run_id, judged.facts_sha256)
+        if judged.has_challenger
+        else None
+    )
+    tasks.raise_alert(monitor, judged.run_id, judged.facts_sha256, **alert)
     return judged, version
 
 
@@ -94,7 +104,7 @@ def test_what_cannot_be_judged_is_recorded(deployment):
     monitor = deployment.monitor()
 
     found = tasks.rectify_window(monitor, Interval.day(EMPTY))
-    tasks.raise_alert(monitor, found.run_id)
+    tasks.raise_alert(monitor, found.run_id, found.facts_sha256)
 
     assert not found.assessed
     assert found.code == "empty_window"
@@ -109,17 +119,17 @@ def test_a_report_that_failed_loses_no_verdict(deployment):
     monitor = deployment.monitor()
     found = tasks.rectify_window(monitor, DAY)
 
-    version = tasks.register_challenger(monitor, found.run_id)
-    tasks.raise_alert(monitor, found.run_id)
+    version = tasks.register_challenger(monitor, found.run_id, found.facts_sha256)
+    tasks.raise_alert(monitor, found.run_id, found.facts_sha256)
 
     run = WindowRun(deployment.client, found.run_id)
     assert tasks.NO_REPORT in read_facts(run).findings
     assert run.is_complete
     assert (
-        review_challenger(monitor, version, approve=True, reviewer="ada", reason="").review
+        review_challenger(monitor, version, approve=True, reviewer="ada", reason="figs").review
         == "approved"
     )
-    assert tasks.write_report(monitor, found.run_id)
+    assert tasks.write_report(monitor, found.run_id, found.facts_sha256)
 
 
 def test_a_report_needs_rows(deployment):
@@ -129,7 +139,7 @@ def test_a_report_needs_rows(deployment):
     WindowRun(deployment.client, found.run_id).delete_artifacts("handed_over")
 
     with pytest.raises(ServiceError, match="Clear rectify_window"):
-        tasks.write_report(monitor, found.run_id)
+        tasks.write_report(monitor, found.run_id, found.facts_sha256)
 
 
 def test_rows_that_were_handed_over_can_be_purged(deployment):
@@ -148,11 +158,29 @@ def test_rows_that_were_handed_over_can_be_purged(deployment):
 # -- after the promotion
 
 
+def test_a_gated_champion_is_watched(deployment, monkeypatch):
+    """The champion behind a gate is stored, tried in a new process, promoted and judged again."""
+    monkeypatch.setattr(judge, "choose", lambda refit, gated: Offer(gated, refit, "A gate."))
+    monitor = deployment.monitor()
+    first = run_window(monitor, DAY)
+    assert (first.facts.challenger.kind, first.facts.blocked) == ("gated", "")
+    review_challenger(monitor, first.version, approve=True, reviewer="ada", reason="figs")
+    promote_challenger(monitor, first.version)
+    monkeypatch.undo()
+
+    again = run_window(monitor, DAY)
+
+    champion = load_champion(deployment.client, monitor.model)
+    assert isinstance(champion.estimator, GatedClassifier)
+    assert (again.facts.champion_version, again.facts.verdict) == (first.version, "no_change")
+    assert run_window(monitor, Interval.day(QUIET)).facts.verdict == "no_change"
+
+
 def test_a_promoted_challenger_is_watched(deployment):
     """The window that held unknowns is quiet for the model that was taught them."""
     monitor = deployment.monitor()
     first = run_window(monitor, DAY)
-    review_challenger(monitor, first.version, approve=True, reviewer="ada", reason="")
+    review_challenger(monitor, first.version, approve=True, reviewer="ada", reason="figs")
     promote_challenger(monitor, first.version)
 
     again = run_window(monitor, DAY)
@@ -162,7 +190,7 @@ def test_a_promoted_challenger_is_watched(deployment):
     assert again.facts.unknown_label == "unknown_2"
     purge_windows(monitor, DAY.end)
     assert run_window(monitor, Interval.day(QUIET)).facts.verdict == "no_change"
-    assert roll_back(monitor, "ada", "") == "1"
+    assert roll_back(monitor, "ada", "too early") == "1"
 
 
 def test_rows_that_may_not_leave_are_not_kept(deployment):
@@ -213,7 +241,7 @@ def test_a_tag_is_an_answer(deployment, offered, said, review):
 def test_a_tag_without_a_name_says_so(deployment, offered):
     """Whoever answers by tag and does not say who is recorded as somebody."""
     monitor, version = offered
-    say(deployment, version, review="rejected")
+    say(deployment, version, reason="not ours", review="rejected")
 
     assert collect_answer(monitor, version).who == "an unnamed user of the MLflow registry"
 
@@ -231,7 +259,7 @@ def test_a_moved_champion_makes_the_question_stale(deployment, offered):
     assert "The champion is version 3; it was version 1 when this was asked" in answer.reason
     assert [one.review for one in list_challengers(monitor)] == ["stale"]
     with pytest.raises(ReviewError, match="is stale: The champion is version 3"):
-        review_challenger(monitor, version, approve=True, reviewer="ada", reason="")
+        review_challenger(monitor, version, approve=True, reviewer="ada", reason="figs")
     with pytest.raises(ReviewError, match="was not approved"):
         promote_challenger(monitor, version)
 
@@ -250,7 +278,7 @@ def test_an_answer_is_bound_to_what_was_seen(offered):
     """An answer to another question is refused, and the right one counts."""
     monitor, version = offered
     asked = ask_reviewer(monitor, version)
-    words = {"approve": True, "reviewer": "ada", "reason": ""}
+    words = {"approve": True, "reviewer": "ada", "reason": "figs"}
 
     with pytest.raises(ReviewError, match="is not what was reviewed"):
         review_challenger(monitor, version, question="version-2.champion-7.a.b", **words)
@@ -273,3 +301,70 @@ def test_alerts_and_questions_load_no_learner():
     )
 
     assert done.stdout.split() == []
+
+
+# -- in Airflow
+
+
+def register_task(deployment, run_id, facts_sha256):
+    """Run the task register_challenger of a DAG; return what it returned, and its XComs."""
+    from rtscv_mlops.airflow.dags import MonitorTasks
+
+    pushed = {}
+    pulled = {"rectify_window": {"verdict": "unknowns", "has_challenger": True}}
+
+    def pull(task_ids, key=None):
+        if key == "facts_sha256":
+            return facts_sha256
+        if key == "run_id":
+            return pushed.get(key) if task_ids == "register_challenger" else run_id
+        return pulled[task_ids]
+
+    ti = Mock(xcom_pull=pull, xcom_push=lambda key, value: pushed.update({key: value}))
+    context = {
+        "ti": ti,
+        "params": {"window": NEW},
+        "outlet_events": defaultdict(Mock),
+    }
+    return MonitorTasks(deployment.monitor()).register_challenger(**context), pushed
+
+
+def test_a_dag_run_judges_a_stale_window_again(deployment):
+    """The champion moved after rectify_window: the same run ends with a verdict and a version."""
+    monitor = deployment.monitor()
+    second = deployment.add_champion(seed=5, alias=None)
+    found = tasks.rectify_window(monitor, DAY)
+    tasks.write_report(monitor, found.run_id, found.facts_sha256)
+    deployment.client.set_registered_model_alias(MODEL, "champion", second)
+
+    version, pushed = register_task(deployment, found.run_id, found.facts_sha256)
+    tasks.raise_alert(monitor, pushed["run_id"], "")
+
+    assert pushed["run_id"] != found.run_id
+    run = WindowRun(deployment.client, pushed["run_id"])
+    facts = read_facts(run)
+    assert (facts.verdict, facts.champion_version) == ("unknowns", second)
+    assert run.is_complete
+    (offered,) = list_challengers(monitor)
+    assert (offered.version, offered.champion_version) == (version, second)
+
+
+def test_a_window_that_stays_stale_ends_no_run_green(deployment, monkeypatch):
+    """The task fails, the window says that nothing is known, and shows none of the groups."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    monitor = deployment.monitor()
+    found = tasks.rectify_window(monitor, DAY)
+
+    def stale(*given):
+        raise NotAssessed(Code.STALE, "The champion moved again.")
+
+    monkeypatch.setattr(tasks, "_check_champion", stale)
+    monkeypatch.setattr(tasks, "MOST_JUDGEMENTS", 1)
+
+    with pytest.raises(AirflowFailException, match="The champion moved again"):
+        register_task(deployment, found.run_id, found.facts_sha256)
+
+    facts = ModelRegistry(deployment.client, MODEL).read_facts(found.run_id)
+    assert facts.verdict == "not_assessed:stale"
+    assert (facts.clusters, facts.comparison, facts.unknown_rate) == ((), None, None)

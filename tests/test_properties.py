@@ -23,7 +23,7 @@ from rtscv_mlops.estimator.checks import Labels
 from rtscv_mlops.estimator.rows import Numbers, fingerprints
 from rtscv_mlops.estimator.statistics import Margins, estimate_rate, stratified_p_value
 from rtscv_mlops.facts import ClassComparison, Comparison, WindowFacts
-from rtscv_mlops.judging.describe import find_blocker
+from rtscv_mlops.judging.contest import find_blocker
 from rtscv_mlops.metrics import auroc, fpr_at_tpr, open_set_scores
 from rtscv_mlops.outcomes import Verdict
 from rtscv_mlops.pipeline.stages import window_key

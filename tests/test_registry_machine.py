@@ -21,7 +21,7 @@ from rtscv_mlops.tracking import tags, versions
 from rtscv_mlops.tracking.journal import OUTCOMES, last_move
 from rtscv_mlops.tracking.registry import ModelRegistry
 from tests.properties import PROFILE
-from tests.registries import MODEL, add_champion, client_of, log_model, new_database, version_tags
+from tests.registries import MODEL, add_champion, client_of, log_model, new_database, seal_window
 
 WRITES = (
     *("create_experiment", "create_run", "log_param", "log_batch", "log_artifact", "set_tag"),
@@ -130,7 +130,7 @@ class Reviews(RuleBasedStateMachine):
         self.registry.versions.offer(version)
         if answered:
             self.registry.decisions.record(version, True, "ann", "because",
-                seen_champion="1", seen_report="r" * 64, seen_model="m" * 64,
+                seen_champion="1", seen_seal=self._seal(version),
             )  # fmt: skip
 
     @rule(day=DAYS, crash=CRASHES)
@@ -159,10 +159,13 @@ class Reviews(RuleBasedStateMachine):
         run = self.mortal.runs.open(key)
         if key not in self.models:
             self.models[key] = log_model(self.plain, run.run_id)
-        named = version_tags(day, champion)
-        return self.mortal.versions.register(
-            key, run.run_id, self.models[key], named=named, description=""
-        )
+        given = key, run.run_id, self.models[key]
+        seal = seal_window(self.mortal.client, *given, day=day, champion=champion)
+        return self.mortal.versions.register(seal)
+
+    def _seal(self, version):
+        known = {each.version: each.seal.digest for each in self.registry.versions.all()}
+        return known.get(version, "")
 
     @rule(
         data=st.data(),
@@ -178,8 +181,7 @@ class Reviews(RuleBasedStateMachine):
         act = partial(
             self.mortal.decisions.record, version, approved, who, "because",
             seen_champion="77" if seen == "champion" else champion,
-            seen_report="r" * 64,
-            seen_model="x" if seen == "model" else "m" * 64,
+            seen_seal="x" if seen == "model" else self._seal(version),
         )  # fmt: skip
         before = len(self.registry.decisions.history().records)
         self.attempt(act, crash)
@@ -270,11 +272,8 @@ def check_decisions(records):
     for move in (each for each in records if each.kind == "promoted"):
         decision = records[int(move.details["decision"]) - 1]
         assert (decision.kind, decision.version) == ("approved", move.version)
-        assert decision.details == {
-            "champion": move.details["from"],
-            "report_sha256": "r" * 64,
-            "model_sha256": "m" * 64,
-        }
+        assert decision.details["champion"] == move.details["from"]
+        assert len(decision.details["seal"]) == 64
 
 
 def check_offers(client):

@@ -38,6 +38,7 @@ from sklearn.svm import SVC
 from rtscv_mlops import RTSCVClassifier
 from rtscv_mlops.errors import ModelError
 from rtscv_mlops.estimator.learner import FactoryClassifier
+from rtscv_mlops.models import save
 from rtscv_mlops.models.load import as_estimator
 from rtscv_mlops.models.save import (
     MANIFEST_FILE,
@@ -380,6 +381,31 @@ def test_a_model_that_never_answers_is_unusable(client, run_id):
 
     with pytest.raises(ModelError, match=r"did not answer within 0\.1 s"):
         verify_version(client, saved.uri, timeout=0.1)
+
+
+def test_a_model_that_computes_without_end_is_unusable(client, run_id, monkeypatch):
+    """What ends the process is the CPU time that it used, not the time that it waited."""
+
+    def spin():
+        while True:
+            pass
+
+    saved = store_odd(client, run_id, spin)
+    monkeypatch.setattr(save, "TRIAL_CPU_SECONDS", 8)
+
+    with pytest.raises(ModelError, match="did not answer within 8 s of CPU time") as caught:
+        verify_version(client, saved.uri)
+
+    assert caught.value.code == "challenger_unusable"
+
+
+def test_a_model_on_a_busy_machine_is_waited_for(client, run_id, monkeypatch):
+    """A process that waits longer than its CPU time lasts is not given up."""
+    saved = store_odd(client, run_id, lambda: __import__("time").sleep(12))
+    monkeypatch.setattr(save, "TRIAL_CPU_SECONDS", 11)
+
+    assert verify_version(client, saved.uri) is not None
+    assert save.TRIAL_SECONDS >= 10 * 300
 
 
 # -- servers

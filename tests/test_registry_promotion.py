@@ -26,7 +26,7 @@ from tests.registries import (
     new_database,
     race,
     race_processes,
-    version_tags,
+    seal_window,
 )
 
 
@@ -55,13 +55,9 @@ def offer(client, day, model=MODEL, champion="1", blocked=""):
     key = f"{day:064d}"
     registry = ModelRegistry(client, model)
     run = registry.runs.open(key)
-    version = registry.versions.register(
-        key,
-        run.run_id,
-        log_model(client, run.run_id),
-        named=version_tags(day, champion),
-        description="",
-    )
+    model_id = log_model(client, run.run_id)
+    seal = seal_window(client, key, run.run_id, model_id, day=day, champion=champion, model=model)
+    version = registry.versions.register(seal)
     return registry.versions.offer(version, blocked=blocked).version
 
 
@@ -76,8 +72,9 @@ def decide(
     **seen,
 ):
     """Decide as a person who saw what is there, except for what `seen` says."""
-    saw = {"seen_champion": "1", "seen_report": "r" * 64, "seen_model": "m" * 64, **seen}
     decisions = ModelRegistry(client, model, alias).decisions
+    known = {each.version: each.seal.digest for each in decisions.versions.all()}
+    saw = {"seen_champion": "1", "seen_seal": known.get(version, ""), **seen}
     return decisions.record(version, approved, reviewer, reason, **saw)
 
 
@@ -139,8 +136,8 @@ def test_a_second_decision_is_refused(client, registry):
     ("seen", "code"),
     [
         ({"seen_champion": "7"}, "stale"),
-        ({"seen_report": "other"}, "digest_mismatch"),
-        ({"seen_model": ""}, "digest_mismatch"),
+        ({"seen_seal": "other"}, "digest_mismatch"),
+        ({"seen_seal": ""}, "digest_mismatch"),
     ],
 )
 def test_what_was_seen_must_be_what_is_there(client, registry, seen, code):
@@ -197,9 +194,9 @@ def test_what_is_not_open_cannot_be_approved(client, registry):
     expired = offer(client, 6)
     registry.versions.close_review(expired, ReviewStatus.EXPIRED, "No answer in 3 days.")
     run = registry.runs.open("e" * 64)
-    unverified = registry.versions.register("e" * 64, run.run_id, log_model(client, run.run_id),
-        named=version_tags(9), description="",
-    )  # fmt: skip
+    model_id = log_model(client, run.run_id)
+    seal = seal_window(client, "e" * 64, run.run_id, model_id, day=9)
+    unverified = registry.versions.register(seal)
 
     for version, code, words in (
         (blocked, "blocked", "is blocked: Class 'q' loses too much."),
@@ -624,7 +621,8 @@ def test_a_claim_that_is_not_a_record_is_reported(client, registry):
 
     told = registry.decisions.history()
 
-    assert told.problems == ("'record.x' in the ledger is not a valid record.",)
+    assert len(told.problems) == 1
+    assert "'record.x' in the ledger is not a valid claim, and is passed over" in told.problems[0]
     assert len(told.records) == 3
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from rtscv_mlops.errors import InputError, ServiceError
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.ledger import LEDGERS, Ledger, experiment_name
+from rtscv_mlops.tracking.ledger import Ledger, experiment_name
 from rtscv_mlops.tracking.registry import ModelRegistry
 from rtscv_mlops.tracking.runs import WindowRun
 from tests.registries import KEY, MODEL, ROUNDS, client_of, new_database, race, race_processes
@@ -66,8 +66,8 @@ def test_a_model_has_one_ledger(client):
         ledgers = race(8, lambda _, model=f"m{number}": Ledger.open(client, model))
 
         assert len({(ledger.run_id, ledger.experiment_id) for ledger in ledgers}) == 1
-        shelf = client.get_experiment_by_name(LEDGERS)
-        assert len(client.search_runs([shelf.experiment_id])) == number + 1
+        shelf = client.get_experiment_by_name(f"{experiment_name(f'm{number}')}/ledger")
+        assert len(client.search_runs([shelf.experiment_id])) == 1
 
 
 def test_deleted_ledgers_come_back(client, registry):
@@ -80,7 +80,9 @@ def test_deleted_ledgers_come_back(client, registry):
     client.delete_run(ledger.run_id)
     assert registry.claim("b", "new") == "new"
     client.delete_experiment(ledger.experiment_id)
-    client.delete_experiment(client.get_experiment_by_name(LEDGERS).experiment_id)
+    client.delete_experiment(
+        client.get_experiment_by_name(f"{experiment_name(MODEL)}/ledger").experiment_id
+    )
     assert registry.claim("a", "third") == "first"
 
 
@@ -101,9 +103,9 @@ def test_a_team_may_make_the_experiment_first(client, registry, tmp_path):
 def test_an_experiment_that_is_not_ours_is_named(client, registry):
     """Without a ledger nothing is claimed, and the message says which experiment is in the way."""
     client.create_experiment(experiment_name(MODEL))
-    client.create_experiment(f"{experiment_name(MODEL)}/ledger")
+    client.create_experiment(f"{experiment_name(MODEL)}/anchor")
 
-    with pytest.raises(ServiceError, match=r"'rtscv/letters/ledger' does not name the ledger"):
+    with pytest.raises(ServiceError, match=r"'rtscv/letters/anchor' does not name the ledger"):
         registry.claim("a", "1")
 
 

@@ -1,11 +1,18 @@
 """The same promises through a real MLflow server; `test_faults_services` has it fail."""
 
+import time
+from datetime import UTC, datetime, timedelta
+from unittest.mock import Mock
+
 import mlflow
 import pytest
 from mlflow.tracking import MlflowClient
 
 from benchmarks.faults.servers import sqlite_server
+from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.operations import check
+from rtscv_mlops.review import answers
+from rtscv_mlops.review.answers import collect_answer
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import is_open, server_version
 from rtscv_mlops.tracking.registry import ModelRegistry
@@ -16,10 +23,8 @@ from tests.registries import (
     client_of,
     log_model,
     race,
-    version_tags,
+    seal_window,
 )
-
-SEEN = {"seen_champion": "1", "seen_report": "r" * 64, "seen_model": "m" * 64}
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +41,8 @@ def challenge(client, model, key, day):
     run.log_metrics({"unknown_rate": 0.07})
     run.write_json("verdict.json", {"day": day})
     model_id = log_model(client, run.run_id)
-    version = registry.versions.register(
-        key, run.run_id, model_id, named=version_tags(day), description="d"
-    )
+    seal = seal_window(client, key, run.run_id, model_id, day=day, model=model)
+    version = registry.versions.register(seal)
     run.finish()
     return run, version
 
@@ -59,7 +63,8 @@ def test_the_whole_way_through_a_server(server, tmp_path):
 
     assert registry.versions.offer(version).review == "pending"
     assert registry.versions.aliases()["challenger"] == version
-    registry.decisions.record(version, True, "ann", "new class", **SEEN)
+    seal = registry.versions.get(version).seal.digest
+    registry.decisions.record(version, True, "ann", "new class", seen_champion="1", seen_seal=seal)
     moved = race(4, lambda _: registry.decisions.promote(version))
     assert len({each.number for each in moved}) == 1
     assert registry.versions.aliases() == {"champion": version, "previous_champion": "1"}
@@ -97,3 +102,36 @@ def test_the_doctor_tells_an_old_server(server, monkeypatch):
 
     assert not [each for each in now if "update it" in each]
     assert any("MLflow 3.9.0rc1" in each and "update it" in each for each in warnings())
+
+
+def test_a_worker_whose_clock_is_ahead_expires_no_review(server, monkeypatch):
+    """A review is closed for good, so the server's clock must agree that its time is over."""
+    client = client_of(server)
+    add_champion(client, "ahead")
+    _, version = challenge(client, "ahead", KEY, 5)
+    ModelRegistry(client, "ahead").versions.offer(version)
+    monitor = Monitor(
+        model={"name": "ahead", "tracking_uri": server},
+        source={"path": "windows/", "timestamp": "served_at"},
+    )
+    now = datetime.now(UTC) + timedelta(days=30)
+    monkeypatch.setattr(answers, "datetime", Mock(now=Mock(return_value=now)))
+
+    assert collect_answer(monitor, version) is None
+    assert ModelRegistry(client, "ahead").versions.get(version).review == "pending"
+
+
+def test_a_review_expires_when_both_clocks_say_so(server):
+    """With the server and this machine in agreement, silence means no."""
+    client = client_of(server)
+    add_champion(client, "late")
+    _, version = challenge(client, "late", KEY, 5)
+    ModelRegistry(client, "late").versions.offer(version)
+    monitor = Monitor(
+        model={"name": "late", "tracking_uri": server},
+        source={"path": "windows/", "timestamp": "served_at"},
+        review={"expires": "1s"},
+    )
+    time.sleep(2.5)  # An HTTP date has no fractions of a second.
+
+    assert collect_answer(monitor, version).status == "expired"

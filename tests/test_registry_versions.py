@@ -21,7 +21,7 @@ from tests.registries import (
     new_database,
     race,
     race_processes,
-    version_tags,
+    seal_window,
 )
 
 
@@ -49,13 +49,9 @@ def register(client, key=KEY, day=5, model=MODEL, champion="1"):
     """Log and register the challenger of one day."""
     registry = ModelRegistry(client, model)
     run = registry.runs.open(key)
-    return registry.versions.register(
-        key,
-        run.run_id,
-        log_model(client, run.run_id),
-        named=version_tags(day, champion),
-        description="What was found.",
-    )
+    model_id = log_model(client, run.run_id)
+    seal = seal_window(client, key, run.run_id, model_id, day=day, champion=champion, model=model)
+    return registry.versions.register(seal)
 
 
 def offer(client, day, blocked="", champion="1"):
@@ -81,8 +77,7 @@ def test_a_version_says_what_it_is(client, registry):
     found = registry.versions.get(version)
     assert (found.version, found.key, found.review, found.champion_version) == ("2", KEY, "", "1")
     assert found.window_start.isoformat() == "2026-01-05T00:00:00+00:00"
-    assert (found.report_sha256, found.model_sha256) == ("r" * 64, "m" * 64)
-    assert client.get_model_version(MODEL, version).description == "What was found."
+    assert (found.seal.report_sha256, found.model_sha256) == ("r" * 64, "m" * 64)
     assert client.get_run(found.run_id).data.tags[tags.VERSION] == "2"
     assert registry.versions.pending() is None
 
@@ -98,13 +93,11 @@ def test_a_key_has_one_version_among_threads(client, registry):
     for number in range(ROUNDS):
         key = f"{number:064d}"
         run_id = registry.runs.open(key).run_id
-        model_id = log_model(client, run_id)
+        seal = seal_window(client, key, run_id, log_model(client, run_id), day=5)
 
         found = race(
             8,
-            lambda _, given=(key, run_id, model_id): registry.versions.register(
-                *given, named=version_tags(5), description=""
-            ),
+            lambda _, seal=seal: registry.versions.register(seal),
         )
 
         assert len(set(found)) == 1
@@ -129,10 +122,10 @@ def die_before_claim(uri, claim):
     """Register a version, and be killed before the claim of this kind."""
     original = Ledger.claim
 
-    def dying(ledger, name, value):
+    def dying(ledger, name, value, *is_valid):
         if name.startswith(claim):
             os.kill(os.getpid(), signal.SIGKILL)
-        return original(ledger, name, value)
+        return original(ledger, name, value, *is_valid)
 
     Ledger.claim = dying
     register(client_of(uri))
@@ -161,7 +154,8 @@ def test_one_who_began_and_died_is_replaced(client, monkeypatch):
 def add_version(client, **named):
     """Register a version of the key past us, as a lost answer does."""
     run_id = ModelRegistry(client, MODEL).runs.open(KEY).run_id
-    source = f"models:/{log_model(client, run_id)}"
+    seal = seal_window(client, KEY, run_id, log_model(client, run_id), day=5)
+    source = f"models:/{seal.model_id}"
     named = {tags.KEY: KEY, tags.KIND: "challenger", **named}
     return str(client.create_model_version(MODEL, source, run_id, tags=named).version)
 

@@ -19,7 +19,7 @@ from rtscv_mlops.facts import (
     TellingFeature,
     WindowFacts,
 )
-from rtscv_mlops.judging.describe import find_blocker
+from rtscv_mlops.judging.contest import find_blocker
 from rtscv_mlops.outcomes import ReviewStatus
 from rtscv_mlops.review.question import DESCRIPTION_LIMIT, describe, one_line
 from rtscv_mlops.text import markdown, plain, probability, rate, safe_link
@@ -185,7 +185,7 @@ def test_the_reason_names_class_recalls_and_rows():
 
     assert "'dog'" in reason
     assert "100 % of its 40 held-out rows, the challenger 50 %, which is 20 fewer" in reason
-    assert "may lose 5 %, and a single row does not count. 1 more class too." in reason
+    assert "may lose 5 %, and what chance explains does not count. 1 more class too." in reason
 
 
 def test_review_states_are_plain_words():
@@ -259,8 +259,8 @@ def test_the_page_answers_a_reviewers_questions():
         "[run](http://localhost:5000/#/experiments/1/runs/a_b)",
         "`rtscv.reviewer` to your name, `rtscv.reason` to why, and last `rtscv.review` to "
         "`approved` or `rejected`",
-        "rtscv-mlops review approve pets.yaml --version 7 --reviewer YOUR-NAME",
-        "rtscv-mlops review reject pets.yaml --version 7 --reviewer YOUR-NAME",
+        "rtscv-mlops review approve pets.yaml --version 7 --reviewer YOUR-NAME --reason WHY",
+        "rtscv-mlops review reject pets.yaml --version 7 --reviewer YOUR-NAME --reason WHY",
         "if none waits, after `rtscv-mlops review collect pets.yaml`.",
     ):
         assert part in text
@@ -344,7 +344,7 @@ def test_the_worst_class_comes_first():
     text = describe(window_facts(comparison=comparison(no_rows, *classes)), LINKS)
 
     assert re.findall(r"class\d", text) == [f"class{number}" for number in (9, 8, 7, 6, 5, 4)]
-    assert "Largest loss first." in text
+    assert "Largest loss first" in text
     assert "and 5 more classes, in the report." in text
 
 

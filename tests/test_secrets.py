@@ -231,12 +231,12 @@ class World:
     def judge_by_ids(self, monitor, interval):
         """Take a window through the tasks of the DAG; what they return is what XCom holds."""
         judged = tasks.rectify_window(monitor, interval)
-        tasks.write_report(monitor, judged.run_id)
+        tasks.write_report(monitor, judged.run_id, judged.facts_sha256)
         self.note(judged)
         if judged.has_challenger:
-            version = tasks.register_challenger(monitor, judged.run_id)
+            version = tasks.register_challenger(monitor, judged.run_id, judged.facts_sha256)
             self.note(version, ask_reviewer(monitor, version))
-        self.note(tasks.raise_alert(monitor, judged.run_id))
+        self.note(tasks.raise_alert(monitor, judged.run_id, judged.facts_sha256))
         if judged.has_challenger:
             review_challenger(monitor, version, approve=True, reviewer="ada", reason="Figs.")
             self.note(promote_challenger(monitor, version))

@@ -345,6 +345,44 @@ def test_links_that_lead_out_of_the_folder_are_refused(tmp_path):
     assert read(tmp_path / "inside" / "a.parquet").rows == 3
 
 
+TABLES = {
+    "Delta Lake": ("orders/part-0.parquet", "orders/_delta_log/00000000000000000000.json"),
+    "Apache Iceberg": ("orders/data/a.parquet", "orders/metadata/00000-9f2c.metadata.json"),
+    "Apache Hudi": ("orders/day=2026-01-05/a.parquet", "orders/.hoodie/hoodie.properties"),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize(
+    "path", ["", "orders", "orders/", "{file}", "{folder}", "{folder}/*.parquet", "**/*.parquet"]
+)
+def test_the_files_of_a_table_are_not_read_as_loose_files(tmp_path, kind, path):
+    """Only a table's log says which rows exist, so no path into or around a table is read."""
+    file, log = TABLES[kind]
+    for name in (file, log, "others/a.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    traffic().to_parquet(tmp_path / file)
+    traffic().to_parquet(tmp_path / "others/a.parquet")
+    (tmp_path / log).write_text("{}")
+
+    with pytest.raises(WindowError, match=f"orders is a table of {kind}, .*snapshot") as refusal:
+        read(f"{tmp_path}/{path.format(file=file, folder=os.path.dirname(file))}")
+
+    assert refusal.value.code == "table_format"
+    assert read(tmp_path / "others").rows == 300
+
+
+def test_a_link_into_a_table_is_not_read(tmp_path):
+    """A link does not hide that files belong to a table."""
+    (tmp_path / "orders/_delta_log").mkdir(parents=True)
+    (tmp_path / "orders/day=2026-01-05").mkdir()
+    traffic().to_parquet(tmp_path / "orders/day=2026-01-05/a.parquet")
+    (tmp_path / "today").symlink_to(tmp_path / "orders/day=2026-01-05")
+
+    with pytest.raises(WindowError, match="orders is a table of Delta Lake"):
+        read(tmp_path / "today")
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [

@@ -190,6 +190,76 @@ def test_epoch_numbers_are_refused(database):
             read(table=table, url_env="SERVED_URL")
 
 
+SPELLINGS = {
+    "dd.mm.yyyy": lambda time: f"{time:%d.%m.%Y %H:%M}",
+    "epoch text": lambda time: str(int(time.timestamp())),
+    "compact ISO": lambda time: f"{time:%Y%m%dT%H%M%SZ}",
+    "leading blank": lambda time: f" {time.isoformat()}",
+    "month by name": lambda time: f"{time:%b %d %Y %H:%M}",
+    "other separators": lambda time: f"{time:%Y/%m/%d %H:%M}",
+    "letter for zero": lambda time: time.isoformat().replace("202", "2O2"),
+    "other digits": lambda time: time.isoformat().translate({48 + n: 0x660 + n for n in range(10)}),
+    "week date": lambda time: f"{time:%G-W%V-%u}",
+    "empty": lambda time: "",
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS.values(), ids=SPELLINGS)
+@pytest.mark.parametrize("first", [3, 24])
+def test_text_times_of_mixed_form_are_refused(database, spelling, first):
+    """A table that changes its form of timestamps is refused as files are: no row is lost."""
+    rows = traffic(48, every="30min")
+    written = [
+        time.isoformat() if row < first else spelling(time)
+        for row, time in enumerate(rows["served_at"])
+    ]
+    rows.assign(served_at=written).to_sql("served", database, index=False)
+
+    with pytest.raises(WindowError, match=r"but .* cannot be read as such") as error:
+        read(table="served", url_env="SERVED_URL")
+
+    assert error.value.code == "bad_timestamp"
+
+
+def test_one_odd_text_time_far_away_is_refused(database):
+    """One value of another form among many days is noticed, and shown."""
+    rows = traffic(2_000, start="2025-12-01", every="1h")
+    texts = rows["served_at"].map(lambda time: time.isoformat())
+    texts.iloc[1_999] = "05.01.2026 12:00"
+    rows.assign(served_at=texts).to_sql("served", database, index=False)
+
+    with pytest.raises(WindowError, match=r"1 value of type string .* like '05.01.2026 12:00'"):
+        read(table="served", url_env="SERVED_URL")
+    with pytest.raises(WindowError, match=r"like '05.01.2026 12:00'"):
+        read(query="SELECT * FROM served", url_env="SERVED_URL")
+
+
+def test_spellings_of_iso_may_be_mixed(database):
+    """Days alone, blanks, fractions and offsets sort by time, and none of their rows is lost."""
+    times = [
+        *("2026-01-05", "2026-01-05 00:30", "2026-01-05T00:30:00.123456Z"),
+        *("2026-01-05T23:30:00-00:30", "2026-01-06T00:30:00+01:00", "2026-01-04T23:30:00-01"),
+        *("2026-01-06", "2026-01-04T23:59:59Z", "1999-12-31"),
+    ]
+    rows = traffic(len(times)).assign(served_at=times)
+    rows.to_sql("served", database, index=False)
+
+    assert read(table="served", url_env="SERVED_URL", timezone="UTC").rows == 5
+
+
+@pytest.mark.parametrize("kind", ["DATETIME", "TEXT", ""])
+@pytest.mark.parametrize("odd", [1_767_571_200, 1_767_571_200.5, b"2026-01-05T12:00:00Z"])
+def test_sqlite_numbers_and_bytes_among_text_times(tmp_path, kind, odd):
+    """SQLite sorts numbers before and bytes after all text; neither is lost."""
+    with sqlite3.connect(tmp_path / "served.db") as connection:
+        connection.execute(f"CREATE TABLE served (served_at {kind}, amount REAL)")
+        times = [*["2026-01-05T00:00:00Z"] * 5, odd]
+        connection.executemany("INSERT INTO served VALUES (?, 1.5)", [(time,) for time in times])
+
+    with pytest.raises(WindowError, match=r"should hold timestamps, but . value"):
+        read([Column("amount", "float")], table="served", url=f"sqlite:///{tmp_path}/served.db")
+
+
 def test_a_look_before_reading(database):
     """`check` sees columns and types, and the first and last row only where an index knows."""
     put(traffic(300), "served", database)

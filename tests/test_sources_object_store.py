@@ -118,6 +118,26 @@ def test_an_object_that_changes_while_it_is_read(object_store):
         )
 
 
+@pytest.mark.parametrize("path", ["", "/orders", "/orders/data", "/orders/*/*.parquet"])
+@pytest.mark.parametrize(
+    ("log", "kind"),
+    [
+        ("_delta_log/00000000000000000000.json", "Delta Lake"),
+        ("metadata/v1.metadata.json", "Apache Iceberg"),
+        (".hoodie/hoodie.properties", "Apache Hudi"),
+    ],
+)
+def test_the_objects_of_a_table_are_not_read_as_loose_files(object_store, path, log, kind):
+    """In a store too, no path into or around a table is read."""
+    upload(object_store, "served/orders/data/a.parquet", traffic(10))
+    object_store.pipe(f"served/orders/{log}", b"{}")
+
+    with pytest.raises(WindowError, match=f"served/orders is a table of {kind}") as refusal:
+        read(f"s3://served{path}")
+
+    assert refusal.value.code == "table_format"
+
+
 def test_a_damaged_object_is_bad_data(object_store):
     """What arrives but cannot be decoded is not blamed on the store."""
     upload(object_store, "served/a.parquet", traffic(100))

@@ -27,6 +27,7 @@ EXPERIMENTS = {
     "rival-windows": "benchmarks.faults.concurrency:windows",
     "frozen-tasks": "benchmarks.faults.concurrency:frozen",
     "human-races": "benchmarks.faults.humans:run",
+    "decisions-lost": "benchmarks.faults.decisions:run",
     "bad-input": "benchmarks.faults.suites:bad_input",
     "properties": "benchmarks.faults.suites:properties",
     "fuzz": "benchmarks.faults.fuzz:run",
@@ -35,7 +36,9 @@ EXPERIMENTS = {
     "models": "benchmarks.faults.suites:models",
     "audit": "benchmarks.faults.audits:run",
     "poisoning": "benchmarks.faults.poisoning:run",
+    "challengers": "benchmarks.faults.challengers:run",
     "time": "benchmarks.faults.suites:time",
+    "clocks": "benchmarks.faults.suites:clocks",
     "false-alarms": "benchmarks.faults.false_alarms:run",
     "soak": "benchmarks.faults.soak:run",
 }

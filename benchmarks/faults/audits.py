@@ -15,7 +15,7 @@ from benchmarks.registries import (
     client_of,
     log_model,
     new_database,
-    version_tags,
+    seal_window,
 )
 from rtscv_mlops.tracking.registry import ModelRegistry
 
@@ -45,13 +45,9 @@ def decide_much(folder: Path) -> None:
     for day in range(1, 5):
         key = f"{day:064d}"
         run_id = registry.runs.open(key).run_id
-        version = registry.versions.register(
-            key,
-            run_id,
-            log_model(client, run_id),
-            named=version_tags(day, champion),
-            description="",
-        )
+        model_id = log_model(client, run_id)
+        seal = seal_window(client, key, run_id, model_id, day=day, champion=champion)
+        version = registry.versions.register(seal)
         registry.versions.offer(version)
         registry.decisions.record(
             version,
@@ -59,8 +55,7 @@ def decide_much(folder: Path) -> None:
             "ann",
             LONG,
             seen_champion=champion,
-            seen_report="r" * 64,
-            seen_model="m" * 64,
+            seen_seal=seal.digest,
         )
         registry.decisions.promote(version)
         registry.decisions.roll_back("bob", "too slow")

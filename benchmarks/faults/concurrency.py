@@ -28,7 +28,6 @@ from benchmarks.faults.frozen import (
     promoter_trials,
 )
 from benchmarks.faults.races import (
-    REPORT,
     Act,
     Told,
     Workers,
@@ -183,14 +182,15 @@ def judge_round(given: Round, told: list[Told]) -> list[str]:
 def _decide(
     address: str, model: str, digest: str, version: str, champion: str, approve: bool, who: str
 ) -> None:
-    ModelRegistry(client_of(address), model).decisions.record(
+    registry = ModelRegistry(client_of(address), model)
+    seal = registry.versions.get(version).seal
+    registry.decisions.record(
         version,
         approve,
         who,
         "as I see it",
         seen_champion=champion,
-        seen_report=REPORT,
-        seen_model=digest,
+        seen_seal=seal.digest if seal else "",
     )
 
 

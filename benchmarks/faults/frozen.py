@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.faults import failpoints
-from benchmarks.faults.races import REPORT, add_offered, attempt, shared_digest
+from benchmarks.faults.races import add_offered, attempt
 from benchmarks.faults.world import PRELOAD, Trial, World
 from benchmarks.registries import client_of
 from rtscv_mlops.tracking.client import MlflowClient
@@ -157,14 +157,15 @@ def freeze_promoter(world: World, point: str, meanwhile: str) -> list[str]:
 
 def _approve(trial: Trial, version: str) -> None:
     address = trial.world.server.address
-    ModelRegistry(client_of(address), trial.model).decisions.record(
+    registry = ModelRegistry(client_of(address), trial.model)
+    seal = registry.versions.get(version).seal
+    registry.decisions.record(
         version,
         True,
         "ann",
         "fine",
         seen_champion="1",
-        seen_report=REPORT,
-        seen_model=shared_digest(address),
+        seen_seal=seal.digest if seal else "",
     )
 
 

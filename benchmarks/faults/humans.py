@@ -32,7 +32,8 @@ from rtscv_mlops.review.answers import (
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import connect
 from rtscv_mlops.tracking.journal import OUTCOMES, Record
-from rtscv_mlops.tracking.registry import ModelRegistry
+from rtscv_mlops.tracking.registry import REPORT, ModelRegistry
+from rtscv_mlops.tracking.runs import WindowRun
 
 EACH = 30
 EXPIRES = 2.0
@@ -141,7 +142,8 @@ def move_by_hand(address: str, model: str, version: str) -> None:
 def redraw(address: str, model: str, version: str) -> None:
     """Replace the report, as a task does that was cleared."""
     client = client_of(address)
-    client.set_model_version_tag(model, version, tags.REPORT_SHA256, "s" * 64)
+    run_id = client.get_model_version(model, version).run_id
+    WindowRun(client, run_id).write_text(REPORT, "<p>What was drawn later.</p>")
 
 
 def change_file(file: Path) -> None:
@@ -246,9 +248,10 @@ def after_a_clear(case: Case) -> list[str]:
     # What was approved is no longer there, so it does not serve either.
     if case.promoted().won or case.champion() != "1":
         found.append("an approval of another report was carried out")
-    if not told.won:  # The question of now can be answered.
+    if not told.won:  # What was judged is sealed: a report that was drawn anew is never approved.
         now = attempt(answer, case.file, case.version, True, "ann", case.question)
-        found += refusals([now], ())
+        if not now.refused or now.code != "digest_mismatch":
+            found.append(f"an approval of another report: {now}")
     return found
 
 

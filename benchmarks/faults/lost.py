@@ -19,14 +19,13 @@ from rich.progress import track
 from benchmarks.faults.proxy import AFTER, TIMEOUT, LossyProxy, Write
 from benchmarks.faults.servers import sqlite_server
 from benchmarks.faults.tally import Tally
-from benchmarks.faults.world import BASE, NEW, Trial, World, world_on
+from benchmarks.faults.world import BASE, Trial, World, world_on
+from benchmarks.registries import seal_window
 from rtscv_mlops.errors import RtscvError, ServiceError
 from rtscv_mlops.models.load import load_champion
 from rtscv_mlops.review.answers import promote_challenger, review_challenger, roll_back
-from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.ledger import experiment_name
 from rtscv_mlops.tracking.registry import ModelRegistry
-from rtscv_mlops.window import Interval
 
 MOST_TRIES = 12
 AT_ONCE = {"drop": 40, "502": 40, "delay": 40, "half": 8}
@@ -249,21 +248,22 @@ def offer(trial: Trial) -> str:
     """Offer a version for review that has the champion's files, without judging any window."""
     client, model = trial.world.client, trial.model
     champion = load_champion(client, trial.monitor.model)
-    interval = Interval.day(NEW)
-    named = {
-        tags.MONITOR: trial.monitor.name,
-        tags.WINDOW: interval.id,
-        tags.WINDOW_START: interval.start.isoformat(),
-        tags.WINDOW_END: interval.end.isoformat(),
-        tags.CHAMPION_VERSION: champion.version,
-        tags.MODEL_SHA256: champion.digest,
-        tags.REPORT_SHA256: "r" * 64,
-    }
     key = "k" * 32
     registry = ModelRegistry(client, model)
-    run = registry.runs.open(key, named)
+    run = registry.runs.open(key)
+    assert champion.model_id is not None
     version = registry.versions.register(
-        key, run.run_id, champion.model_id, named=named, description=""
+        seal_window(
+            client,
+            key,
+            run.run_id,
+            champion.model_id,
+            day=5,
+            champion=champion.version,
+            model=model,
+            model_sha256=champion.digest,
+            files=True,
+        )
     )
     return registry.versions.offer(version).version
 

@@ -12,10 +12,11 @@ from typing import Any
 from mlflow.tracking import MlflowClient
 
 from benchmarks.faults.world import BASE, PRELOAD, Trial
-from benchmarks.registries import client_of, version_tags
+from benchmarks.registries import client_of, seal_window
 from rtscv_mlops.errors import ReviewError, RtscvError
 from rtscv_mlops.models.trust import model_digest
 from rtscv_mlops.tracking import tags
+from rtscv_mlops.tracking.ledger import Ledger
 from rtscv_mlops.tracking.registry import ModelRegistry
 
 HEAD_START = 0.03
@@ -112,11 +113,21 @@ def add_challenger(
     registry = ModelRegistry(client, trial.model)
     run = registry.runs.open(key)
     shared = client.get_model_version(trial.model, "1").source.removeprefix("models:/")
-    named = challenger_tags(trial, number, champion)
+    digest = shared_digest(trial.world.server.address)
     if model_id:
-        named[tags.MODEL_SHA256] = model_digest(client, f"models:/{model_id}")
+        digest = model_digest(client, f"models:/{model_id}")
     version = registry.versions.register(
-        key, run.run_id, model_id or shared, named=named, description=""
+        seal_window(
+            client,
+            key,
+            run.run_id,
+            model_id or shared,
+            day=number % 27 + 1,
+            champion=champion,
+            model=trial.model,
+            model_sha256=digest,
+            files=True,
+        )
     )
     if offer:
         registry.versions.offer(version)
@@ -124,34 +135,37 @@ def add_challenger(
 
 
 def add_offered(trial: Trial, number: int, champion: str) -> str:
-    """Make a version as it is once it has been offered, with one request instead of forty.
+    """Make a version as it is once it has been offered, with a few requests instead of forty.
 
     Unlike `add_challenger` it supersedes nothing, so that several may wait at once.
     """
-    client = trial.world.client
+    client, key = trial.world.client, f"{number:064d}"
     shared = client.get_model_version(trial.model, "1")
-    named = challenger_tags(trial, number, champion) | {
-        tags.KIND: "challenger",
-        tags.KEY: f"{number:064d}",
-        tags.REVIEW: "pending",
-        tags.STATE: tags.COMPLETE,
-    }
+    ledger = Ledger.open(client, trial.model)
+    run_id = client.create_run(ledger.experiment_id).info.run_id
+    seal = seal_window(
+        client,
+        key,
+        run_id,
+        shared.source.removeprefix("models:/"),
+        day=number % 27 + 1,
+        champion=champion,
+        model=trial.model,
+        model_sha256=shared_digest(trial.world.server.address),
+        files=True,
+    )
     made = client.create_model_version(
         trial.model,
         shared.source,
-        shared.run_id,
-        tags=named,
+        run_id,
+        tags={tags.KIND: "challenger", tags.KEY: key, tags.REVIEW: "pending"},
         await_creation_for=0,
-        model_id=shared.source.removeprefix("models:/"),
+        model_id=seal.model_id,
     )
-    return str(made.version)
-
-
-def challenger_tags(trial: Trial, number: int, champion: str) -> dict[str, str]:
-    """Return what a challenger of one day says of itself."""
-    digest = shared_digest(trial.world.server.address)
-    day = number % 27 + 1
-    return version_tags(day, champion) | {tags.REPORT_SHA256: REPORT, tags.MODEL_SHA256: digest}
+    version = str(made.version)
+    ledger.claim(f"version.{key}", version)
+    ledger.claim(f"offered.{version}.{key}", version)
+    return version
 
 
 @cache

@@ -163,3 +163,16 @@ def time(quick: bool) -> Iterator[Tally]:
         "tests/test_time.py",
         *chosen,
     )
+
+
+def clocks(quick: bool) -> Iterator[Tally]:
+    """Workers whose clocks are ahead or behind, and tags that hold no time."""
+    yield _suite(
+        "time",
+        "a worker's clock that is ahead or behind, or a tag that holds no time: an alert held "
+        "back, a review closed, an old judgement shown or a window lost",
+        quick,
+        *("tests/test_registry_server.py", "tests/test_pipeline_alerts.py"),
+        *(() if quick else ("tests/test_pipeline_repeat.py",)),
+        *("-k", "clock or cannot_be_true"),
+    )

@@ -42,6 +42,7 @@ PROMISES = {
     "models": "Only permitted models are loaded",
     "audit": "The record of decisions agrees with the registry, and an edit is found",
     "poisoning": "Signs of poisoning are shown, and a canary is still found",
+    "challengers": "A challenger that is offered does not hurt, and what is said of it is true",
     "time": "Windows have no gaps and no overlaps",
     "false alarms": "False alarms are as rare as the level that was set",
     "soak": "It runs for hours without growing or hanging",

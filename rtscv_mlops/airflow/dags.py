@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from zoneinfo import ZoneInfo
 
 from airflow.sdk import (
@@ -44,6 +44,8 @@ LONG_AGO = datetime(2025, 1, 1, tzinfo=UTC)
 MAY_COME_LATE = (Code.NO_INPUT, Code.EMPTY_WINDOW)
 """Why a window could not be judged that may be judged when it is tried again."""
 RUN_ID, HAS_CHALLENGER, VERSION, STATUS = "run_id", "has_challenger", "version", "status"
+FACTS_SHA256 = "facts_sha256"
+"""What later tasks must find in MLflow, where others can write; they cannot write here."""
 CONTAINER = "base"
 """Airflow's name for the container that runs a task."""
 
@@ -196,39 +198,54 @@ class MonitorTasks:
         except NotAssessed as error:
             raise AirflowFailException(str(error)) from error
         ti.xcom_push(key=RUN_ID, value=judged.run_id)
+        if judged.assessed:
+            ti.xcom_push(key=FACTS_SHA256, value=judged.facts_sha256)
         if not judged.assessed:
-            # End so that the window is not taken for a quiet one.
             if judged.code in MAY_COME_LATE and ti.try_number <= ti.max_tries:
                 raise AirflowException(f"{judged.sentence} It is tried again: rows may come late.")
-            if self.monitor.airflow.not_assessed == "skipped":
-                raise AirflowSkipException(judged.sentence)
-            raise AirflowFailException(judged.sentence)
+            self._end_unassessed(judged.sentence)
         return {"verdict": judged.verdict, HAS_CHALLENGER: judged.has_challenger}
 
     def write_report(self, ti: Any = None) -> None:
         """Compare the columns, and draw the page; the verdict stands without it."""
-        _pipeline_tasks().write_report(self.monitor, _run_id(ti))
+        _pipeline_tasks().write_report(self.monitor, _run_id(ti), _facts_sha256(ti))
 
-    def register_challenger(self, ti: Any = None, outlet_events: Any = None) -> str:
-        """Register the rectified model as a version, and offer it for review."""
+    def register_challenger(self, **context: Any) -> str:
+        """Register the rectified model as a version, and offer it for review.
+
+        If the champion has moved since the window was judged, it is first judged again.
+        """
+        ti, pipeline = context["ti"], _pipeline_tasks()
         judged, run_id = ti.xcom_pull(task_ids=Task.RECTIFY.value), _run_id(ti)
         if not judged[HAS_CHALLENGER]:
             raise AirflowSkipException(f"Nothing to register: {judged['verdict']}.")
         try:
-            version: str = _pipeline_tasks().register_challenger(self.monitor, run_id)
+            version: str | None = pipeline.register_challenger(
+                self.monitor, run_id, _facts_sha256(ti)
+            )
         except NotAssessed as error:
-            raise AirflowSkipException(str(error)) from error
+            if error.code != Code.STALE:
+                self._end_unassessed(str(error))
+            again = pipeline.judge_again(self.monitor, self._interval(context))
+            version, run_id, facts = again.version, again.run_id, again.facts
+            ti.xcom_push(key=RUN_ID, value=run_id)
+            if not facts.assessed:
+                self._end_unassessed(facts.headline)
+            if version is None:
+                raise AirflowSkipException(f"Nothing to register: {facts.verdict}.") from error
         asset = monitors.challenger_asset(self.monitor.model.name)
-        outlet_events[asset].extra = self._extra(version, run_id)
-        return version
+        context["outlet_events"][asset].extra = self._extra(str(version), run_id)
+        return str(version)
 
     def raise_alert(self, **context: Any) -> str:
         """Send an alert if the monitor's rule says so, and close the window's run."""
         from rtscv_mlops.alerts.channels import notifier_channels
 
-        run_id = _run_id(context["ti"])
+        ti = context["ti"]
         channels = notifier_channels(self.monitor.airflow, context)
-        why: str = _pipeline_tasks().raise_alert(self.monitor, run_id, channels)
+        why: str = _pipeline_tasks().raise_alert(
+            self.monitor, _run_id(ti), _facts_sha256(ti), channels
+        )
         return why
 
     def promote_challenger(self, ti: Any = None, outlet_events: Any = None) -> str:
@@ -274,6 +291,12 @@ class MonitorTasks:
             deferrable=False,
         )
 
+    def _end_unassessed(self, sentence: str) -> NoReturn:
+        """End a task so that its window is not taken for a quiet one."""
+        if self.monitor.airflow.not_assessed == "skipped":
+            raise AirflowSkipException(sentence)
+        raise AirflowFailException(sentence)
+
     def _interval(self, context: Any) -> Interval:
         try:
             return monitors.interval_of(
@@ -299,11 +322,17 @@ def _reviewed(ti: Any) -> tuple[str, str]:
 
 
 def _run_id(ti: Any) -> str:
-    """Return the MLflow run of this window."""
-    run_id = ti.xcom_pull(task_ids=Task.RECTIFY.value, key=RUN_ID)
+    """Return the MLflow run of this window; one that was judged again may have another."""
+    runs = [ti.xcom_pull(task_ids=str(name), key=RUN_ID) for name in (Task.REGISTER, Task.RECTIFY)]
+    run_id = next(filter(None, runs), None)
     if not run_id:
         raise AirflowSkipException(f"{Task.RECTIFY} opened no MLflow run; see its log.")
     return str(run_id)
+
+
+def _facts_sha256(ti: Any) -> str:
+    """Return the digest of the verdict; empty if the window was not assessed."""
+    return str(ti.xcom_pull(task_ids=Task.RECTIFY.value, key=FACTS_SHA256) or "")
 
 
 def _pipeline_tasks() -> Any:
@@ -316,6 +345,7 @@ def _pipeline_tasks() -> Any:
 def _quiet_vendors() -> None:
     """Keep the task's log readable: no progress messages or telemetry of vendors."""
     prepare_process()
+    monitors.use_signing_key()
     for vendor in ("mlflow", "alembic"):
         logging.getLogger(vendor).setLevel(logging.WARNING)
 

@@ -4,6 +4,7 @@ DAG parsing and the plugin's page both begin here, so this must import quickly.
 """
 
 import os
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -32,8 +33,11 @@ class Task(StrEnum):
     ASK_AGAIN = "ask_again"
 
 
+APPROVE, REJECT = "Approve", "Reject"
 QUESTION = "question"
 """Name of the param of a review that binds an answer to what the reviewer saw."""
+SIGNING_CONNECTION = "rtscv_signing"
+"""The connection whose password is the key that signs the record of decisions."""
 
 
 def monitors_folder() -> Path:
@@ -55,6 +59,11 @@ def shared_name(path: Path) -> str:
 def find_file(name: str) -> Path:
     """Return the file behind a shared name."""
     return monitors_folder() / name
+
+
+def reviewer_name(name: str, user_id: str) -> str:
+    """Return how the record names a user: with the id, since users may choose their names."""
+    return name if name == user_id else f"{name} ({user_id})"
 
 
 def dag_id_of(monitor: Monitor) -> str:
@@ -93,3 +102,19 @@ def champion_asset(model: str) -> Asset:
 def _asset(model: str, role: str) -> Asset:
     name = quote(model, safe="")
     return Asset(name=f"rtscv {role} of {name}", uri=f"rtscv://{name}/{role}", group="rtscv")
+
+
+def use_signing_key() -> None:
+    """Take the key of the connection `rtscv_signing`, unless the environment has one."""
+    from rtscv_mlops.tracking.signing import KEY_VARIABLE
+
+    if os.environ.get(KEY_VARIABLE):
+        return
+    from airflow.sdk import BaseHook
+    from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError
+
+    # A connection that does not exist has either error, by whether Airflow or a test asks for it.
+    with suppress(AirflowNotFoundException, AirflowRuntimeError):
+        key = BaseHook.get_connection(SIGNING_CONNECTION).password
+        if key:
+            os.environ[KEY_VARIABLE] = key

@@ -15,13 +15,20 @@ from airflow.sdk import Param
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from rtscv_mlops.airflow.monitors import QUESTION, Task, shared_name
+from rtscv_mlops.airflow.monitors import (
+    APPROVE,
+    QUESTION,
+    REJECT,
+    Task,
+    reviewer_name,
+    shared_name,
+    use_signing_key,
+)
 from rtscv_mlops.airflow.trigger import ReviewTrigger
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, ReviewError, ServiceError
-from rtscv_mlops.outcomes import Answer, ReviewStatus
+from rtscv_mlops.outcomes import Answer, ReviewChannel, ReviewStatus
 
-APPROVE, REJECT = "Approve", "Reject"
 REASON = "reason"
 ANSWER = ("responded_by_user", "chosen_options", "params_input")
 """The fields of Airflow's answer that are needed."""
@@ -52,6 +59,7 @@ class ReviewOperator(HITLOperator):
         """Ask, unless the review has ended already."""
         from rtscv_mlops.review.answers import ask_reviewer
 
+        use_signing_key()
         version = context["ti"].xcom_pull(task_ids=Task.REGISTER.value)
         if version is None:
             raise AirflowSkipException(
@@ -78,7 +86,7 @@ class ReviewOperator(HITLOperator):
         self.subject, self.body = subject, body
         self.params = ParamsDict(
             {
-                REASON: Param(None, type=["null", "string"], title="Reason", format="multiline"),
+                REASON: Param(None, **self._reason_schema(), title="Reason", format="multiline"),
                 QUESTION: Param(
                     question,
                     type=["null", "string"],
@@ -99,6 +107,12 @@ class ReviewOperator(HITLOperator):
         )
         return (shown.subject, shown.body) == (subject, body)
 
+    def _reason_schema(self) -> dict[str, Any]:
+        """Return what Airflow's form must ask for."""
+        if self.monitor.review.reason == "required":
+            return {"type": "string", "minLength": 1}
+        return {"type": ["null", "string"]}
+
     def _wait(self, ti_id: Any, version: str, question: str) -> NoReturn:
         self.log.info("review_challenger: version %s waits for a reviewer", version)
         self.defer(
@@ -118,20 +132,23 @@ class ReviewOperator(HITLOperator):
     ) -> dict[str, str]:
         """Record the answer, whichever side it came from."""
         answer = {name: event.get(name) for name in ANSWER}
-        return self._record(answer, version, question, datetime.now(UTC).isoformat())
+        return self._record(
+            answer, version, question, datetime.now(UTC).isoformat(), context["ti"].id
+        )
 
     def record_later(
         self, context: Any, event: Any, answer: dict[str, Any], version: str, question: str, at: str
     ) -> dict[str, str]:
         """Record an answer that MLflow could not take when it was given."""
-        return self._record(answer, version, question, at)
+        return self._record(answer, version, question, at, context["ti"].id)
 
     def _record(
-        self, answer: dict[str, Any], version: str, question: str, at: str
+        self, answer: dict[str, Any], version: str, question: str, at: str, ti_id: Any
     ) -> dict[str, str]:
+        use_signing_key()
         try:
             if answer["responded_by_user"]:
-                return self._answered_here(answer, version, question)
+                return self._answered_here(answer, version, question, ti_id)
             return self._answered_elsewhere(version)
         except ServiceError as error:
             # A failed task would be retried, and would ask a reviewer who has answered.
@@ -149,27 +166,28 @@ class ReviewOperator(HITLOperator):
         raise AssertionError("defer() always raises")
 
     def _answered_here(
-        self, event: Mapping[str, Any], version: str, question: str
+        self, event: Mapping[str, Any], version: str, question: str, ti_id: Any
     ) -> dict[str, str]:
         from rtscv_mlops.review.answers import review_challenger
 
         user, given = event["responded_by_user"], event["params_input"] or {}
-        # With the id, since users may choose their names.
-        is_id = user["name"] == user["id"]
-        reviewer = user["name"] if is_id else f"{user['name']} ({user['id']})"
         try:
             decided = review_challenger(
                 self.monitor,
                 version,
                 approve=event["chosen_options"] == [APPROVE],
-                reviewer=reviewer,
+                reviewer=reviewer_name(user["name"], user["id"]),
                 reason=str(given.get(REASON) or ""),
                 question=str(given.get(QUESTION) or question),
+                channel=ReviewChannel.REQUIRED_ACTIONS,
             )
         except ReviewError as error:
             if error.code == Code.DIGEST_MISMATCH:
                 raise AirflowFailException(str(error)) from error
             self.log.warning("review_challenger: %s", error)
+            if error.code == Code.NO_REASON:
+                # Airflow takes one answer. The page, MLflow and the command still take another.
+                self._wait(ti_id, version, question)
             answer = self._collect(version) or Answer.stale("")
             return self._ended(replace(answer, reason=str(error)), version)
         return self._ended(Answer(decided.review, reason=decided.reason), version)

@@ -192,7 +192,7 @@ class Alert:
 
     @property
     def rate(self) -> str:
-        return text.rate(self.facts.unknown_rate, self.facts.unknown_rate_interval)
+        return text.unknown_share(self.facts)
 
     @property
     def subject(self) -> str:
@@ -226,6 +226,8 @@ class Alert:
             lines.append(f"- group {card.number}: {text.counted(card.size, 'row')}{by_champion}")
         if facts.blocked:
             lines.append(f"The challenger is blocked: {inert_line(facts.blocked, 300)}")
+        if facts.unusable:
+            lines.append(inert_line(facts.unusable, 300))
         if self.version:
             lines.append(f"Challenger: version {inert_line(self.version, 20)}")
         if self.next_step:
@@ -238,6 +240,8 @@ class Alert:
     def next_step(self) -> str:
         """The command to go on with; empty if there is nothing to do but to look."""
         file = f"{text.shell_word(self.facts.monitor, 'monitor')}.yaml"
+        if Verdict.reason(self.facts.verdict) == Code.STALE:
+            return text.judge_again(self.facts, file)
         if not self.facts.assessed:
             return f"rtscv-mlops check {file}"
         if not self.version:
@@ -262,9 +266,9 @@ class Alert:
             "rows": facts.rows,
             "sampled": facts.sampled,
             "unknowns": facts.unknowns if facts.assessed else None,
-            "unknown_rate": _finite(facts.unknown_rate),
-            "unknown_rate_interval": facts.unknown_rate_interval
-            and tuple(map(_finite, facts.unknown_rate_interval)),
+            "unknown_rate": _finite(facts.told_rate),
+            "unknown_rate_interval": facts.told_interval
+            and tuple(map(_finite, facts.told_interval)),
             "p_value": _finite(facts.p_value),
             "clusters": len(facts.clusters),
             "blocked": inert_line(facts.blocked, 300),
@@ -282,6 +286,7 @@ def make_alert(
     targets = {}
     for name, target in links.items():
         line = str(text.inert(text.plain(text.safe_path(target) or target, 300)))
+        line = line.replace("@", f"@{text.ZERO_WIDTH_SPACE}")
         targets[inert_line(name, 40)] = text.safe_link(target) or line
     return Alert(facts, decision.why, targets, version)
 

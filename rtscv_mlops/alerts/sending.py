@@ -3,6 +3,7 @@
 import logging
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -10,11 +11,12 @@ from itertools import takewhile
 from rtscv_mlops.alerts.alert import AlertDecision, PastWindow, decide_alert, make_alert
 from rtscv_mlops.alerts.channels import Channel, send_alert, told_by, was_delivered
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.facts import WindowFacts
+from rtscv_mlops.facts import Finding, FindingCode, WindowFacts
 from rtscv_mlops.outcomes import ReviewStatus, Verdict
+from rtscv_mlops.text import plain
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.registry import ModelRegistry, find_links
-from rtscv_mlops.tracking.runs import RunSummary, WindowRun
+from rtscv_mlops.tracking.runs import RunSummary, WindowRun, moment
 
 TRIES = "alert.json"
 """Artifact with the deliveries of each try."""
@@ -25,7 +27,30 @@ PATIENCE = timedelta(minutes=2)
 Longer than all channels may take together. A duplicate alert is better than a lost one.
 """
 
+CLOCK_TOLERANCE = timedelta(minutes=5)
+"""How far the clock of another machine may be ahead before its times are not believed."""
+
 log = logging.getLogger(__name__)
+
+
+def alerted_at(run: RunSummary, now: datetime) -> datetime | None:
+    """Return when the alert of a run was delivered; None if the tag is missing or not credible."""
+    at = moment(run.alert)
+    return at if at is not None and at <= now + CLOCK_TOLERANCE else None
+
+
+def find_bad_times(runs: Iterable[RunSummary], now: datetime) -> list[Finding]:
+    """Return a finding about alerts whose time cannot be read or is in the future."""
+    bad = [run for run in runs if run.alert and alerted_at(run, now) is None]
+    if not bad:
+        return []
+    times = "; ".join(f"{run.window}: {plain(run.alert, 40)!r}" for run in bad[:3])
+    text = (
+        f"The tag {tags.ALERT} of earlier windows holds no time, or one in the future ({times}). "
+        "Those alerts are ignored when later ones are held back. Check the clocks of the workers, "
+        "and who writes tags."
+    )
+    return [Finding(FindingCode.CLOCK, text)]
 
 
 def raise_alert(
@@ -48,12 +73,12 @@ def raise_alert(
             one.verdict,
             one.unknown_rate,
             one.p_value,
-            datetime.fromisoformat(one.alert) if one.alert else None,
+            alerted_at(one, now),
         )
         for one in runs
         if (one.run_id != run.run_id or one.alert) and one.window_start and one.window_end
     ]
-    announced = review_was_announced(registry, others)
+    announced = review_was_announced(registry, others, now)
     decision = decide_alert(facts, history, monitor.alert, now, open_review_alerted=announced)
     if decision.due:
         decision = _Sender(monitor, registry, run, facts).send(decision, channels)
@@ -61,12 +86,12 @@ def raise_alert(
     return decision
 
 
-def review_was_announced(registry: ModelRegistry, others: list[RunSummary]) -> bool:
+def review_was_announced(registry: ModelRegistry, others: list[RunSummary], now: datetime) -> bool:
     """Return whether an alert of another window announced the review that is open now.
 
     A review stays the same one while newer challengers supersede older ones, until it is decided.
     """
-    announced = {run.version for run in others if run.alert and run.version}
+    announced = {run.version for run in others if run.version and alerted_at(run, now)}
     if not announced:
         return False
     versions = reversed(registry.versions.all())
@@ -124,7 +149,9 @@ class _Sender:
             held = self.registry.claim(f"alert.{self.facts.key}.{run.run_id}.{tried}", mine)
             if held == mine:
                 return alert_is_owed(run)
-            until = datetime.fromisoformat(held.split()[0]) + PATIENCE
+            now = datetime.now(UTC)
+            # The holder's clock may be ahead, and its claim may be damaged.
+            until = min(moment(held.partition(" ")[0]) or now, now) + PATIENCE
             while datetime.now(UTC) < until and alert_is_owed(run):
                 time.sleep(1)
             tried += 1

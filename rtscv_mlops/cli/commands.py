@@ -12,8 +12,9 @@ import typer
 
 from rtscv_mlops.cli import output
 from rtscv_mlops.errors import RtscvError, WindowError
-from rtscv_mlops.outcomes import ReviewStatus, Verdict
+from rtscv_mlops.outcomes import ReviewChannel, ReviewStatus, Verdict
 from rtscv_mlops.process import prepare_process
+from rtscv_mlops.text import counted
 
 if TYPE_CHECKING:
     from rtscv_mlops.config.monitor import Monitor
@@ -335,24 +336,74 @@ def rollback(
     from rtscv_mlops.review.answers import roll_back, undo_roll_back
 
     move = undo_roll_back if undo else roll_back
-    version = move(_load(monitor), reviewer or getuser(), reason)
+    channel = ReviewChannel.COMMAND_LINE
+    version = move(_load(monitor), reviewer or getuser(), reason, channel)
     output.console().print(f"Version {version} is the champion again.", highlight=False)
 
 
 @audit.command()
-def verify(monitor: MonitorFile, as_json: AsJson = False) -> None:
+def verify(
+    monitor: MonitorFile,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Checkpoint that the record must still hold: a file, an address of an object "
+            "store, or - for standard input. The last line counts.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Check that the record of decisions was not edited, and that it names the champion."""
+    from rtscv_mlops.operations.checkpoint import read_checkpoint
     from rtscv_mlops.review.answers import verify_audit
 
-    history = verify_audit(_load(monitor))
+    taken = read_checkpoint(checkpoint) if checkpoint else None
+    history = verify_audit(_load(monitor), taken)
     if as_json:
-        names = ("number", "at", "kind", "version", "who", "reason")
+        names = ("number", "at", "kind", "version", "who", "reason", "details")
         records = [{name: getattr(one, name) for name in names} for one in history.records]
         output.print_json({"records": records, "problems": list(history.problems)})
     else:
         output.print_audit(history)
     if history.problems:
         raise typer.Exit(1)
+
+
+@audit.command()
+def checkpoint(
+    monitor: MonitorFile,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="File, or address of an object store, that a line is added to. Default: standard "
+            "output.",
+        ),
+    ] = None,
+) -> None:
+    """Write how far the record of decisions goes, to be kept outside of MLflow."""
+    from rtscv_mlops.operations.checkpoint import write_checkpoint
+    from rtscv_mlops.review.answers import take_checkpoint
+
+    taken = take_checkpoint(_load(monitor))
+    if file is None:
+        typer.echo(taken.text)
+    else:
+        write_checkpoint(taken, file)
+        output.console().print(
+            f"Wrote the checkpoint of {counted(taken.records, 'record')} to {file}.",
+            highlight=False,
+        )
+
+
+@audit.command()
+def repair(monitor: MonitorFile, reason: Reason, reviewer: Reviewer = None) -> None:
+    """Found a new ledger where the old one is gone or not signed; the record says so."""
+    from rtscv_mlops.review.answers import repair_audit
+
+    sentence = repair_audit(_load(monitor), reviewer or getuser(), reason)
+    output.console().print(output.styled(sentence))
 
 
 @app.command()
@@ -407,6 +458,7 @@ def _decide(monitor: Path, version: str, approved: bool, reviewer: str | None, r
         approve=approved,
         reviewer=reviewer or getuser(),
         reason=reason,
+        channel=ReviewChannel.COMMAND_LINE,
     )
     if approved:
         promote_challenger(settings, decided.version)

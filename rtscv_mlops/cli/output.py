@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rtscv_mlops.errors import Code
 from rtscv_mlops.outcomes import ReviewStatus, Verdict
-from rtscv_mlops.text import counted, printable, probability, verdict_text
+from rtscv_mlops.text import counted, judge_again, printable, probability, verdict_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -97,6 +98,10 @@ def print_audit(history: "History") -> None:
         for one in history.records
     ]
     print_table("Decisions" if rows else "No decisions yet", names, rows)
+    claimed = ", ".join(str(one.number) for one in history.records if one.is_claimed)
+    if claimed:
+        told = f"No login proved the names in these records, so they are only claimed: {claimed}."
+        console().print(styled(told, "dim"))
     for problem in history.problems:
         console().print(styled("✘ ", "bold red") + styled(problem))
     if not history.problems:
@@ -142,6 +147,8 @@ def print_outcome(outcome: "Outcome", monitor: Path, report: str) -> None:
     out.print(Panel(Text("\n").join(body), title=title, title_align="left", border_style=style))
     compared = ""
     next_step = f"rtscv-mlops check {monitor}"
+    if Verdict.reason(facts.verdict) == Code.STALE:
+        next_step = judge_again(facts, str(monitor))
     if facts.assessed:
         rows = f"{facts.sampled:,} of {facts.rows:,} rows"
         compared = f"{rows} with {facts.null}, {probability(facts.p_value)}"

@@ -13,7 +13,7 @@ from pydantic import Field
 from rtscv_mlops.config import values
 from rtscv_mlops.config.inputs import LabelSettings, ReferenceSettings, SourceSettings
 from rtscv_mlops.config.scheduling import AirflowSettings
-from rtscv_mlops.outcomes import AlertVerdict
+from rtscv_mlops.outcomes import AlertVerdict, ChannelName, ReviewChannel
 
 MAX_SEED = 2**32 - 1  # the limit of NumPy
 MONITOR_NAME = r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$"
@@ -365,18 +365,30 @@ class ReviewSettings(values.Settings):
     max_class_loss: values.Share = Field(
         default=0.05,
         description="Largest recall loss allowed for any known class. A bigger loss blocks "
-        "approval, unless it is a single row.",
+        "approval, unless chance explains it.",
     )
     min_unknowns: int = Field(
         default=10,
         ge=1,
-        description="Minimum number of unknown rows to train a challenger on. Fewer rows block "
-        "approval.",
+        description="Minimum number of unknown rows to train a challenger on, near-copies counted "
+        "once. Fewer rows block approval.",
     )
     expires: values.PositiveDuration = Field(
         default=timedelta(days=14),
         description="How long a review stays open. An unanswered challenger is closed without "
         "promotion.",
+    )
+    reason: Literal["required", "optional"] = Field(
+        default="required",
+        description="Whether an approval, a rejection or a rollback must say why. Without a "
+        "required reason it is not carried out.",
+    )
+
+    channels: tuple[ChannelName, ...] | None = Field(
+        default=None,
+        description="How decisions may come. Default: every way; if airflow.reviewers names "
+        "people, only those where Airflow proves who decided.",
+        examples=[["airflow_page", "required_actions"]],
     )
 
 
@@ -456,6 +468,14 @@ class Monitor(values.Settings):
             yield values.Conflict(
                 ("report", "source"), "report.key needs a key: set source.key to its column"
             )
+
+    @property
+    def open_channels(self) -> tuple[ReviewChannel, ...]:
+        """How decisions may come."""
+        if self.review.channels is not None:
+            return tuple(ReviewChannel(name) for name in self.review.channels)
+        named = bool(self.airflow.reviewers)
+        return tuple(channel for channel in ReviewChannel if channel.proves_identity or not named)
 
     def result_settings(self) -> dict[str, Any]:
         """Return the settings that decide a window's result, as plain JSON."""

@@ -18,7 +18,13 @@ from rtscv_mlops.estimator.checks import Labels, check_gaps, check_labels, check
 from rtscv_mlops.estimator.clusters import Cluster, group_unknowns
 from rtscv_mlops.estimator.gates import FoldsGate, ForestGate, Gate, margins
 from rtscv_mlops.estimator.kernel import KernelGate
-from rtscv_mlops.estimator.learner import check_weight, is_of_trees, seeded, weight_params
+from rtscv_mlops.estimator.learner import (
+    check_weight,
+    is_of_trees,
+    seeded,
+    unwrapped,
+    weight_params,
+)
 from rtscv_mlops.estimator.network import NetworkGate, is_network, learn_embeddings, torch_seeded
 from rtscv_mlops.estimator.rows import count, stack, take
 from rtscv_mlops.estimator.search import (
@@ -26,6 +32,7 @@ from rtscv_mlops.estimator.search import (
     DistinctRows,
     MonitorSearch,
     PaperSearch,
+    TaughtGate,
     sample_window,
 )
 from rtscv_mlops.estimator.statistics import Assessment
@@ -38,6 +45,29 @@ def _estimator_has(method: str) -> Any:
         return True
 
     return check
+
+
+def make_gate(
+    kind: Any, estimator: Any, X: Any, codes: NDArray, seed: int, n_jobs: int | None
+) -> tuple[Gate, NDArray]:
+    """Return the gate for an estimator, and the known rows that it may compare a window with."""
+    every, estimator = np.arange(len(codes)), unwrapped(estimator)
+    if kind == "auto":
+        if X.ndim == 1:
+            kind = "estimator"  # lists of texts: only the estimator can read them
+        elif is_network(estimator):
+            kind = "network"
+        else:
+            kind = "forest" if is_of_trees(estimator) else "kernel"
+    if kind == "kernel":
+        return KernelGate(), every
+    if kind == "forest":
+        return ForestGate(n_jobs=n_jobs), every
+    learner = seeded(estimator if isinstance(kind, str) else kind, seed)
+    if kind == "network":
+        embeddings, kept = learn_embeddings(learner, X, codes, seed)
+        return NetworkGate(embeddings), kept
+    return FoldsGate(learner, n_jobs=n_jobs), every
 
 
 class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
@@ -103,6 +133,9 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Candidate classes among the unknown rows, the largest first.
     gate_ : object or None
         The fitted gate, which scores new rows; None in "paper" mode.
+    taught_gate_ : TaughtGate or None
+        A gate that was taught the extracted rows, with the margins of held-out rows; None without
+        such rows. `GatedClassifier.around` puts it before a fitted classifier.
     n_features_in_ : int
         Number of columns seen by `fit`.
     feature_names_in_ : ndarray of str
@@ -319,6 +352,7 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.assessment_: Assessment | None = None
         self.clusters_: tuple[Cluster, ...] = ()
         self.gate_: Gate | None = None
+        self.taught_gate_: TaughtGate | None = None
 
     @property
     def _n_folds(self) -> int:
@@ -388,7 +422,9 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 "repeats rows."
             )
         known, codes = distinct.known, distinct.codes
-        gate, kept = self._make_gate(known, codes)
+        gate, kept = make_gate(
+            self.gate, self.estimator, known, codes, self.random_state, self.n_jobs
+        )
         search = MonitorSearch(
             gate,
             cv=int(self.cv) if isinstance(self.cv, Integral) else self.cv,
@@ -406,6 +442,9 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         )
         self.sample_indices_, self.unknown_indices_ = detection.sampled, detection.unknown
         self.gate_ = gate
+        if detection.taught is not None:
+            places = distinct.kept[kept[detection.taught.known]]
+            self.taught_gate_ = replace(detection.taught, known=places)
         self._threshold, self._spread = detection.threshold, detection.spread
         self.window_scores_ = self._score(detection.window_margins)
         self.known_scores_ = self._score(detection.known_margins)
@@ -421,26 +460,6 @@ class RTSCVClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _score(self, margin: NDArray) -> NDArray:
         return expit((margin - self._threshold) / self._spread)
-
-    def _make_gate(self, X: Any, codes: NDArray) -> tuple[Gate, NDArray]:
-        """Return the gate, and the known rows that it may compare a window with."""
-        kind, every = self.gate, np.arange(len(codes))
-        if kind == "auto":
-            if X.ndim == 1:
-                kind = "estimator"  # lists of texts: only the estimator can read them
-            elif is_network(self.estimator):
-                kind = "network"
-            else:
-                kind = "forest" if is_of_trees(self.estimator) else "kernel"
-        if kind == "kernel":
-            return KernelGate(), every
-        if kind == "forest":
-            return ForestGate(n_jobs=self.n_jobs), every
-        learner = seeded(self.estimator if isinstance(kind, str) else kind, self.random_state)
-        if kind == "network":
-            embeddings, kept = learn_embeddings(learner, X, codes, self.random_state)
-            return NetworkGate(embeddings), kept
-        return FoldsGate(learner, n_jobs=self.n_jobs), every
 
     def _fit_estimator(self, X: Any, codes: NDArray, weight: NDArray | None) -> "RTSCVClassifier":
         n_added = len(codes) - len(weight) if weight is not None else 0

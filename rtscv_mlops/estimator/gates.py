@@ -6,6 +6,7 @@ scores a row with the trees that left it out, and `FoldsGate` fits any classifie
 """
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -60,6 +61,9 @@ class Gate(Protocol):
     def scores(self, rows: Any) -> NDArray:
         """Score new rows with the models of the first `cross_fit`."""
 
+    def renewed(self) -> Self:
+        """Return a gate on the same prepared rows that was never fitted."""
+
     def forget(self) -> None:
         """Drop the rows; keep what `scores` needs."""
 
@@ -76,8 +80,9 @@ def nearest_class(scores: NDArray) -> NDArray:
 
 def chunks(indices: NDArray, size: int = 0) -> Iterator[NDArray]:
     """Split indices into chunks of bounded length."""
-    for piece in gen_batches(len(indices), size or CHUNK):
-        yield indices[piece]
+    if len(indices):
+        for piece in gen_batches(len(indices), size or CHUNK):
+            yield indices[piece]
 
 
 def held_out_chunks(
@@ -106,6 +111,11 @@ class ForestGate:
         self._seed = seed
         self._trees: list[Any] = []
         return self
+
+    def renewed(self) -> Self:
+        gate = copy(self)
+        gate._trees = []
+        return gate
 
     def forget(self) -> None:
         del self._table
@@ -168,6 +178,11 @@ class FoldsGate:
         self._table, self._seed = table, seed
         self._models: list[Any] = []
         return self
+
+    def renewed(self) -> Self:
+        gate = copy(self)
+        gate._models = []
+        return gate
 
     def forget(self) -> None:
         del self._table

@@ -1,6 +1,7 @@
 """The gate that solves RTSCV's class layout in closed form, on a kernel."""
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -52,6 +53,11 @@ class KernelGate:
         self._grams: dict[bytes, NDArray] = {}
         self._coefficients: NDArray | None = None
         return self
+
+    def renewed(self) -> Self:
+        gate = copy(self)
+        gate._coefficients, gate._grams = None, {}
+        return gate
 
     def forget(self) -> None:
         del self._table, self._features, self._is_kept, self._grams

@@ -17,9 +17,23 @@ TREE_MODULES = ("sklearn.ensemble", "sklearn.tree", "xgboost", "lightgbm", "catb
 """Packages whose models are made of trees."""
 
 
+class Wrapper:
+    """A classifier that passes rows on to another one, its `estimator`."""
+
+    estimator: Any
+
+
+def unwrapped(estimator: Any) -> Any:
+    """Return the classifier inside of wrappers."""
+    while isinstance(estimator, Wrapper):
+        estimator = estimator.estimator
+    return estimator
+
+
 def last_step(estimator: Any) -> Any:
-    """Return the classifier itself: the last step of a pipeline."""
-    return estimator[-1] if isinstance(estimator, Pipeline) else estimator
+    """Return the classifier itself: the last step of a pipeline, inside of wrappers."""
+    inner = unwrapped(estimator)
+    return inner[-1] if isinstance(inner, Pipeline) else inner
 
 
 def is_of_trees(estimator: Any) -> bool:

@@ -9,6 +9,7 @@ imported only here, and only when used.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -143,6 +144,11 @@ class NetworkGate:
 
     def scores(self, rows: Any) -> NDArray:
         return self.gate.scores(self._embed(rows) / self._spread)
+
+    def renewed(self) -> Self:
+        gate = copy(self)
+        gate.gate = self.gate.renewed()
+        return gate
 
     def forget(self) -> None:
         self.gate.forget()

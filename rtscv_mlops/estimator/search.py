@@ -91,6 +91,44 @@ class PaperSearch:
 # -- monitor mode
 
 
+def sample_rows(labels: NDArray, limit: int, rng: np.random.Generator) -> NDArray:
+    """Return rows in random order: all, or at most `limit` with rows of every class."""
+    order = rng.permutation(len(labels))
+    if len(labels) <= limit:
+        return order
+    # The first rows of each class come first, so that no class is lost.
+    rank = np.empty(len(labels), dtype=int)
+    for label in np.unique(labels):
+        of_class = order[labels[order] == label]
+        rank[of_class] = np.arange(len(of_class))
+    rare = order[rank[order] < MIN_CLASS]
+    common = order[rank[order] >= MIN_CLASS]
+    return np.concatenate([rare, common])[:limit]
+
+
+def spread_evenly(classes: NDArray, n_folds: int, rng: np.random.Generator) -> NDArray:
+    """Return a fold for every row; the rows of each class are spread evenly over the folds."""
+    order = rng.permutation(len(classes))
+    order = order[np.argsort(classes[order], kind="stable")]
+    folds = np.empty(len(classes), dtype=int)
+    folds[order] = np.arange(len(classes)) % n_folds
+    return folds
+
+
+@dataclass(frozen=True, slots=True)
+class TaughtGate:
+    """A gate that was taught the extracted rows as a class, and the margins of held-out rows.
+
+    `known` are positions of known rows, with one margin each; `unknown_margins` are of the
+    extracted rows, in their order.
+    """
+
+    gate: Gate
+    known: NDArray
+    known_margins: NDArray
+    unknown_margins: NDArray
+
+
 @dataclass(frozen=True, slots=True)
 class Detection:
     """The result of a search: the facts, the rows behind them, and the margins of all rows."""
@@ -102,6 +140,7 @@ class Detection:
     spread: float
     known_margins: NDArray
     window_margins: NDArray
+    taught: TaughtGate | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +153,8 @@ class DistinctRows:
     baseline: Any
     prints: NDArray
     judged: NDArray
+    kept: NDArray
+    """Positions of the distinct known rows among all."""
 
     @classmethod
     def of(cls, known: Any, codes: NDArray, window: Any, baseline: Any) -> "DistinctRows":
@@ -126,7 +167,7 @@ class DistinctRows:
             known, codes = take(known, kept), codes[kept]
         if len(judged) < len(prints):
             window = take(window, judged)
-        return cls(known, codes, window, baseline, prints, judged)
+        return cls(known, codes, window, baseline, prints, judged, kept)
 
     def expand(self, detection: Detection) -> Detection:
         """Return a detection in the distinct rows as one in the whole window, copies included."""
@@ -136,12 +177,18 @@ class DistinctRows:
         facts = {**detection.assessment.diagnostics, "copies": len(prints) - len(judged)}
         order = np.argsort(prints[judged], kind="stable")
         twin = order[np.searchsorted(prints[judged], prints, sorter=order)]
+        unknown = np.flatnonzero(np.isin(prints, prints[judged[detection.unknown]]))
+        taught = detection.taught
+        if taught is not None:
+            place = np.searchsorted(detection.unknown, twin[unknown])
+            taught = replace(taught, unknown_margins=taught.unknown_margins[place])
         return replace(
             detection,
             assessment=replace(detection.assessment, diagnostics=facts),
             sampled=judged[detection.sampled],
-            unknown=np.flatnonzero(np.isin(prints, prints[judged[detection.unknown]])),
+            unknown=unknown,
             window_margins=detection.window_margins[twin],
+            taught=taught,
         )
 
 
@@ -220,8 +267,11 @@ class MonitorSearch:
         verdict = statistics.decide(forward.p_value, excess, self.alpha)
         with self._timed("extract"):
             extraction = self._extract(verdict, forward, directions, excess)
+        detected, taught = verdict.claims_unknowns, None
+        if detected and extraction.flagged.any():
+            with self._timed("teach"):
+                taught = self._teach_gate(kept, extraction.flagged)
         self.gate.forget()
-        detected = verdict.claims_unknowns
         resembled = forward.window.nearest[extraction.flagged & detected]
         facts = {
             "gate": type(self.gate).__name__,
@@ -252,6 +302,7 @@ class MonitorSearch:
             spread=float(np.std(extraction.null.margin)) or 1.0,
             known_margins=extraction.null.margin,
             window_margins=extraction.window.margin,
+            taught=taught,
         )
 
     @contextmanager
@@ -264,18 +315,7 @@ class MonitorSearch:
 
     def _sample_known(self, labels: NDArray, n_window: int) -> NDArray:
         """Return the known rows that take part: all, or a sample with rows of every class."""
-        limit = max(MIN_KNOWN, min(n_window, MAX_WINDOW))
-        order = self._rng.permutation(len(labels))
-        if len(labels) <= limit:
-            return order
-        # The first rows of each class come first, so that no class is lost.
-        rank = np.empty(len(labels), dtype=int)
-        for label in np.unique(labels):
-            of_class = order[labels[order] == label]
-            rank[of_class] = np.arange(len(of_class))
-        rare = order[rank[order] < MIN_CLASS]
-        common = order[rank[order] >= MIN_CLASS]
-        return np.concatenate([rare, common])[:limit]
+        return sample_rows(labels, max(MIN_KNOWN, min(n_window, MAX_WINDOW)), self._rng)
 
     def _lay_out(self, labels: NDArray) -> Layout:
         """Return the known classes against the window. Baseline rows join their nearest class."""
@@ -295,12 +335,7 @@ class MonitorSearch:
         classes = np.full(n_rows, labels.max() + 1)
         classes[self._table.known] = labels
         if isinstance(self.cv, int):
-            folds = np.empty(n_rows, dtype=int)
-            # Within each class in turn, so that rare classes are spread evenly over the folds.
-            order = self._rng.permutation(n_rows)
-            order = order[np.argsort(classes[order], kind="stable")]
-            folds[order] = np.arange(n_rows) % self.cv
-            return folds
+            return spread_evenly(classes, self.cv, self._rng)
         folds = np.full(n_rows, -1)
         for fold, (_, test) in enumerate(check_cv(self.cv).split(np.zeros((n_rows, 1)), classes)):
             folds[test] = fold
@@ -398,3 +433,17 @@ class MonitorSearch:
         # At least what drift does not explain is unknown; at most, all of the change is.
         interval = (min(max(excess.beyond_interval[0], 0.0), rate), max(most, rate))
         return _Extraction(null, directions.window, rate, interval, *picked)
+
+    def _teach_gate(self, kept: NDArray, flagged: NDArray) -> TaughtGate:
+        """Fit the gate once more, with the extracted rows alone as the dummy class.
+
+        `kept` has for each known row of the table its position among all known rows.
+        """
+        known, unknown = self._table.known, self._table.window[flagged]
+        gate, folds = self.gate.renewed(), self._layout.folds.copy()
+        # Few rows may all lie in one fold.
+        folds[unknown] = self._rng.permutation(len(unknown)) % (folds.max() + 1)
+        layout = replace(self._layout, dummy=unknown, folds=folds)
+        scores = gate.cross_fit(layout, np.concatenate([known, unknown]))
+        gate.forget()
+        return TaughtGate(gate, kept, margins(scores[known]), margins(scores[unknown]))

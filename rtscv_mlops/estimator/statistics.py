@@ -282,14 +282,19 @@ class Assessment:
 
     def __str__(self) -> str:
         low, high = (round(100 * limit) for limit in self.unknown_rate_interval)
-        share = f"bout {round(100 * self.unknown_rate)} % ({low}-{high} %) of this window"
-        untaught = "belongs to something the model was never taught."
-        at_most = f"at most {high} % of this window is unknown."
+        share = f"about {round(100 * self.unknown_rate)} % ({low}-{high} %) of this window"
+        unnoticed = f"up to {high} % of this window could be unknown without standing out"
+        if high - low >= 99:  # It excludes nothing, so no number is given.
+            share, unnoticed = "a part of this window", "too few rows could be compared to be sure"
+        untaught = "belongs to something the model was never taught"
+        behind_drift = "; how much cannot be told behind this drift" if high - low >= 99 else ""
         return {
-            Verdict.NO_CHANGE: f"Nothing new was found; {at_most}",
-            Verdict.DRIFT: "The known classes look different; nothing else new was found.",
-            Verdict.UNKNOWNS: f"A{share} {untaught}",
-            Verdict.UNKNOWNS_AND_DRIFT: f"The known classes moved, and a{share} {untaught}",
+            Verdict.NO_CHANGE: f"Nothing new was found; {unnoticed}.",
+            Verdict.DRIFT: "The known classes look different; the share of unknown rows cannot be "
+            "told behind this drift.",
+            Verdict.UNKNOWNS: f"{share[0].upper()}{share[1:]} {untaught}.",
+            Verdict.UNKNOWNS_AND_DRIFT: f"The known classes moved, and {share} {untaught}"
+            f"{behind_drift}.",
         }[self.verdict]
 
     def __reduce__(self) -> tuple[Any, ...]:

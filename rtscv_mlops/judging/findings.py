@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+from sklearn.neighbors import radius_neighbors_graph
 
 from rtscv_mlops.estimator.classifier import RTSCVClassifier
-from rtscv_mlops.estimator.rows import find_distinct, fingerprints
+from rtscv_mlops.estimator.rows import Numbers, find_distinct, fingerprints
 from rtscv_mlops.facts import Finding, FindingCode, TrafficFacts
 from rtscv_mlops.window import LabelledRows, Window
 
@@ -23,6 +25,14 @@ UNUSUAL = 2
 """... if it is at least this many times the share of all rows from there."""
 FEW_UNKNOWNS = 10
 SHOWN_CHARACTERS = 60
+
+NEAR = 0.01
+"""Rows are near-copies if no column differs by more than this part of its spread ..."""
+NEAR_ROWS = 1_000
+"""... looked for among so many rows, at most."""
+MANY_DISTINCT = 0.5
+NATURAL_NEARNESS = 0.5
+"""Known rows with as large a part of the unknown rows' near-copies have them by nature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +143,42 @@ class Traffic:
                 f"{self.training_share:.0%} of the rows are rows of the training data. A window of "
                 "old rows shows nothing about new ones: see whether the source is deployment data.",
             )
+
+
+def count_distinct(unknowns: pd.DataFrame, known: pd.DataFrame) -> int:
+    """Return how many unknown rows there are, near-copies of each other counted once.
+
+    Rows that recur by nature, as in columns with few values, do so among known rows too; then all
+    of them count.
+    """
+    rows, others = unknowns[:NEAR_ROWS], known.sample(min(NEAR_ROWS, len(known)), random_state=0)
+    both = Numbers().fit(pd.concat([others, rows], ignore_index=True))
+    known_numbers, numbers = both.transform(others), both.transform(rows)
+    spread = known_numbers.std(axis=0)
+    spread = np.where(spread > 0, spread, 1.0)
+
+    def share_of_copies(table: NDArray[Any]) -> float:
+        near = radius_neighbors_graph(
+            table / spread, NEAR, metric="chebyshev", include_self=False, mode="connectivity"
+        )
+        return 1 - int(connected_components(near, directed=False)[0]) / len(table)
+
+    copied = share_of_copies(numbers)
+    natural = share_of_copies(known_numbers[: len(numbers)])
+    if natural > NATURAL_NEARNESS * copied:
+        return len(unknowns)
+    return round((1 - copied) * len(unknowns))
+
+
+def find_near_copies(unknowns: int, distinct: int) -> Iterator[Finding]:
+    """Yield a finding if most unknown rows are near-copies of each other."""
+    if distinct < MANY_DISTINCT * unknowns:
+        yield Finding(
+            FindingCode.NEAR_COPIES,
+            f"The {unknowns:,} unknown rows are near-copies of {distinct:,}: they differ by less "
+            f"than {NEAR:.0%} of a column's spread. Only those count as rows to teach a class "
+            "from. See who sends them.",
+        )
 
 
 def find_doubts(model: RTSCVClassifier) -> Iterator[Finding]:

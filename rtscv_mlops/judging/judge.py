@@ -25,8 +25,6 @@ from rtscv_mlops.facts import (
     AssessmentFacts,
     CanaryFacts,
     ChallengerFacts,
-    ClusterCard,
-    Comparison,
     Evidence,
     Finding,
     FindingCode,
@@ -34,7 +32,8 @@ from rtscv_mlops.facts import (
 )
 from rtscv_mlops.judging import describe
 from rtscv_mlops.judging.canary import missed_canary, try_canary
-from rtscv_mlops.judging.findings import Traffic, find_doubts
+from rtscv_mlops.judging.contest import Contest, Offer, block, choose, predict
+from rtscv_mlops.judging.findings import Traffic, count_distinct, find_doubts, find_near_copies
 from rtscv_mlops.judging.reference import Baseline, TrainingData
 from rtscv_mlops.models.load import Champion
 from rtscv_mlops.tracking import tags
@@ -59,11 +58,8 @@ class Rectification:
     model: RTSCVClassifier
     champion_answers: NDArray[Any]
     answers: NDArray[Any]
-
-    @property
-    def challenger(self) -> Any:
-        """The rectified estimator; None if no row was extracted."""
-        return self.model.estimator_ if len(self.model.unknown_indices_) else None
+    challenger: Any
+    """The model that is offered; None if no row was extracted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,6 @@ class WindowJudge:
         unknown = np.zeros(len(sample), dtype=bool)
         unknown[model.unknown_indices_] = True
         before = self._ask_champion(known, sample)
-        after = describe.predict(model.estimator_, known.rows(sample))
         with _timed(seconds, "describe"):
             cards = describe.make_cards(
                 model,
@@ -97,24 +92,43 @@ class WindowJudge:
                 exemplars=self.monitor.report.exemplars,
             )
             points = describe.project(known, sample, unknown, self.monitor.rectify.seed)
-        with _timed(seconds, "compare"):
-            comparison = self._compare(model)
+        offer: Offer | None = None
+        distinct = len(model.unknown_indices_)
+        if distinct:
+            with _timed(seconds, "compare"):
+                distinct = count_distinct(sample[unknown], known.features)
+                offer = self._compare(model, distinct)
+        chosen = model.estimator_ if offer is None else offer.chosen.model
+        after = predict(chosen, known.rows(sample))
         canary: CanaryFacts | None = None
         on_canary: tuple[Finding, ...] = ()
         if self.monitor.canary is not None:
             with _timed(seconds, "canary"):
                 canary, on_canary = self._try_canary(model, before)
         traffic = Traffic.measure(self.window, known, unknown)
-        findings = self._find_all(model, traffic, on_canary, not_converged)
+        on_offer = self._find_in_offer(offer, int(unknown.sum()), distinct)
+        findings = self._find_all(model, traffic, on_canary, [*on_offer, *not_converged])
         facts = facts.judged(
             self._assessment_facts(model),
-            self._challenger_facts(cards, comparison, len(model.unknown_indices_)),
+            ChallengerFacts(
+                clusters=cards,
+                comparison=None if offer is None else offer.chosen.comparison,
+                challenger=None if offer is None else offer.facts,
+                blocked="" if offer is None else offer.chosen.blocked,
+            ),
             traffic.facts,
             canary=canary,
             findings=tuple(dict.fromkeys(findings)),
             timings={name: round(value, 3) for name, value in seconds.items()},
         )
-        return Rectification(facts, self._evidence(model, unknown, points), model, before, after)
+        return Rectification(
+            facts,
+            self._evidence(model, unknown, points),
+            model,
+            before,
+            after,
+            challenger=None if offer is None else chosen,
+        )
 
     def _assessment_facts(self, model: RTSCVClassifier) -> AssessmentFacts:
         """Return what the test showed, and how it was made."""
@@ -152,19 +166,19 @@ class WindowJudge:
             settings=method,
         )
 
-    def _challenger_facts(
-        self, cards: tuple[ClusterCard, ...], comparison: Comparison | None, unknowns: int
-    ) -> ChallengerFacts:
-        """Return what a reviewer decides on, and whether approval is blocked."""
-        blocked, rule = "", self.monitor.review
-        if comparison is not None:
-            blocked = describe.find_blocker(
-                comparison,
-                unknowns,
-                min_unknowns=rule.min_unknowns,
-                max_class_loss=rule.max_class_loss,
+    def _find_in_offer(
+        self, offer: Offer | None, unknowns: int, distinct: int
+    ) -> Iterator[Finding]:
+        """Yield what is unusual about the rows and refits behind the challenger."""
+        yield from find_near_copies(unknowns, distinct)
+        if offer is not None and offer.unstable:
+            yield Finding(
+                FindingCode.UNSTABLE_LEARNER,
+                f"{type(last_step(self.estimator)).__name__} is unstable with "
+                f"{unknowns:,} unknown rows: refits that saw different known rows differ by more "
+                f"than chance: {offer.unstable}. More regularisation, or more unknown rows from a "
+                "longer window, would help.",
             )
-        return ChallengerFacts(clusters=cards, comparison=comparison, blocked=blocked)
 
     def _find_all(
         self,
@@ -188,18 +202,26 @@ class WindowJudge:
             known, sample = self.training.known, self.window.sample
             yield from check_repeatable(self.estimator, known, sample, self.monitor.rectify)
 
-    def _compare(self, model: RTSCVClassifier) -> Comparison | None:
-        """Compare champion and challenger; None if there is no challenger."""
-        if len(model.unknown_indices_) == 0:
-            return None
-        label = model.estimator_classes_[list(model.classes_).index(model.unknown_label_)]
-        holdout, known = self.training.holdout, self.training.known
-        if holdout is not None:
-            return describe.compare_on_holdout(self.champion, model.estimator_, holdout, label)
-        unknowns = self.window.sample.iloc[model.unknown_indices_]
-        return describe.compare_by_folds(
-            self.estimator, known, unknowns, label, self.monitor.rectify.seed
+    def _compare(self, model: RTSCVClassifier, distinct: int) -> Offer:
+        """Compare the challengers with the champion, and return the better one."""
+        training, rule = self.training, self.monitor.review
+        contest = Contest(
+            self.champion,
+            self.estimator,
+            training.known,
+            training.holdout,
+            unknowns=self.window.sample.iloc[model.unknown_indices_],
+            label=model.estimator_classes_[list(model.classes_).index(model.unknown_label_)],
+            seed=self.monitor.rectify.seed,
         )
+
+        candidates = block(
+            *contest.candidates(model.estimator_, model.taught_gate_),
+            distinct,
+            min_unknowns=rule.min_unknowns,
+            max_class_loss=rule.max_class_loss,
+        )
+        return choose(*candidates)
 
     def _try_canary(
         self, model: RTSCVClassifier, answers: NDArray[Any]
@@ -234,7 +256,7 @@ class WindowJudge:
     def _ask_champion(self, known: LabelledRows, sample: pd.DataFrame) -> NDArray[Any]:
         """Return the champion's answers; a window that it cannot take cannot be judged."""
         try:
-            return describe.predict(self.champion, known.rows(sample))
+            return predict(self.champion, known.rows(sample))
         except Exception as error:  # the champion is the user's, and may raise anything
             raise WindowError(
                 f"The champion has no answer for rows of this window: {error}. "

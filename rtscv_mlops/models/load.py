@@ -19,9 +19,19 @@ from rtscv_mlops.config.monitor import ModelSettings
 from rtscv_mlops.config.values import RESERVED_ALIASES
 from rtscv_mlops.errors import Code, ModelError, NotAssessed
 from rtscv_mlops.models.signature import as_tensor, check_same, metadata_of, model_columns
-from rtscv_mlops.models.trust import PICKLE_RISK, check_loadable, fetched, list_files, load_skops
+from rtscv_mlops.models.trust import (
+    PICKLE_RISK,
+    check_loadable,
+    check_uncached,
+    fetched,
+    list_files,
+    load_skops,
+)
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import asking, is_absent, public_address
+from rtscv_mlops.tracking.ledger import Ledger
+from rtscv_mlops.tracking.seals import find_seal, is_valid_seal
+from rtscv_mlops.tracking.versions import logged_model_id
 from rtscv_mlops.window import Column
 
 SUPPORTED = ("sklearn", "xgboost", "lightgbm")
@@ -100,7 +110,7 @@ def load_champion(
         alias=settings.alias,
         version=str(version.version),
         run_id=version.run_id or description.run_id,
-        model_id=_model_id(version),
+        model_id=logged_model_id(version),
         columns=columns if takes_array else _sort_as_fitted(columns, estimator, title),
         takes_array=takes_array,
         estimator=estimator,
@@ -180,17 +190,17 @@ def _how_to_set_alias(
     )
 
 
-def _model_id(version: ModelVersion) -> str | None:
-    """Return the id of the logged model, which MLflow omits when it reads a version back."""
-    if version.model_id:
-        return str(version.model_id)
-    source = version.source or ""
-    return source.removeprefix("models:/") if source.startswith("models:/m-") else None
-
-
 def _check_sealed(client: MlflowClient, version: ModelVersion, digest: str, model: str) -> None:
-    """Raise if the files differ from those that were sealed, before any of them is read."""
-    sealed, model_id = version.tags.get(tags.MODEL_SHA256, ""), _model_id(version)
+    """Raise if the files differ from those that were sealed, before any of them is read.
+
+    A challenger's digest is in the ledger. That of a model that was logged is a tag, which only
+    shows that files were damaged: those who can change them can change the tag.
+    """
+    model_id = logged_model_id(version)
+    claims = Ledger(client, version.name).claims(is_valid_seal)
+    seal = find_seal(claims, version.run_id or "")
+    is_ours = seal is not None and seal.model_id == model_id
+    sealed = seal.model_sha256 if seal and is_ours else version.tags.get(tags.MODEL_SHA256, "")
     if not sealed and model_id:
         with asking(f"read the tags of {model}"):
             sealed = client.get_logged_model(model_id).tags.get(tags.MODEL_SHA256, "")
@@ -201,6 +211,11 @@ def _check_sealed(client: MlflowClient, version: ModelVersion, digest: str, mode
             "again and move the alias.",
             code=Code.DIGEST_MISMATCH,
         )
+
+
+def check_folder(folder: Path, settings: ModelSettings, model: str) -> None:
+    """Raise if loading a model from a folder could run code that the settings do not allow."""
+    _StoredModel(folder, _read_description(folder, model), settings, model).check()
 
 
 def _read_description(folder: Path, model: str) -> Model:
@@ -247,7 +262,9 @@ class _StoredModel:
             with warnings.catch_warnings():
                 # A finding reports another version, from the model's description.
                 warnings.simplefilter("ignore", InconsistentVersionWarning)
-                return self._load_checked()
+                estimator = self._load_checked()
+            check_uncached(estimator, self.title)
+            return estimator
         except ModelError:
             raise
         except ImportError as error:
@@ -264,7 +281,11 @@ class _StoredModel:
                 code=Code.UNREADABLE_MODEL,
             ) from error
 
-    def _load_checked(self) -> Any:
+    def check(self) -> tuple[Path, str] | None:
+        """Raise if loading could run untrusted code; return the file and how it is serialized.
+
+        None means that the model loads itself, which is allowed.
+        """
         flavor, settings = self.flavor, self.settings
         if flavor == "python_function":
             if not settings.allow_pickle:
@@ -273,13 +294,21 @@ class _StoredModel:
                     f"{PICKLE_RISK}",
                     code=Code.PICKLE_NOT_ALLOWED,
                 )
-            return mlflow.pyfunc.load_model(str(self.folder))
+            return None
         conf = self.description.flavors[flavor]
         file = self._find_file(conf.get("pickled_model") or conf.get("data") or "")
+        serialization = conf.get("serialization_format") or "pickle"
+        if flavor != "xgboost":
+            check_loadable(file, serialization, settings, self.title)
+        return file, serialization
+
+    def _load_checked(self) -> Any:
+        checked, flavor, settings = self.check(), self.flavor, self.settings
+        if checked is None:
+            return mlflow.pyfunc.load_model(str(self.folder))
+        file, serialization = checked
         if flavor == "xgboost":
             return _load_xgboost(file)
-        serialization = conf.get("serialization_format") or "pickle"
-        check_loadable(file, serialization, settings, self.title)
         if serialization == "skops" and not (settings.allow_pickle and self.ships_code):
             return load_skops(file, settings.trusted_types)
         loader = mlflow.sklearn if flavor == "sklearn" else mlflow.lightgbm
@@ -324,10 +353,13 @@ class _StoredModel:
         inputs = self.description.signature.inputs if self.description.signature else None
         if inputs and (inputs.is_tensor_spec() or not inputs.has_input_names()):
             return True
+        from rtscv_mlops.estimator.learner import unwrapped
+
         if self.flavor == "python_function" or feature_names(estimator) is not None:
             return False
         # A pipeline that starts with a custom transformer may keep no names and still use them.
-        first = estimator[0] if is_pipeline(estimator) else estimator
+        inner = unwrapped(estimator)
+        first = inner[0] if is_pipeline(inner) else inner
         return type(first).__module__.partition(".")[0] in {*SUPPORTED, "skorch"}
 
     def findings(self) -> Iterator[str]:

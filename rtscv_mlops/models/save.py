@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -22,8 +23,9 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature, infer_signature
 from mlflow.tracking import MlflowClient
 
+from rtscv_mlops.config.monitor import ModelSettings
 from rtscv_mlops.errors import Code, ModelError
-from rtscv_mlops.models.load import Champion
+from rtscv_mlops.models.load import Champion, check_folder
 from rtscv_mlops.models.signature import METADATA
 from rtscv_mlops.models.trust import ADAPTERS, Manifest, choose_serialization, fetched, list_files
 from rtscv_mlops.process import GC_THRESHOLDS
@@ -194,6 +196,11 @@ def requirements(estimator: Any, serialization: str) -> list[str]:
 # -- a new process
 
 TRIAL = Path(__file__).with_name("trial.py")
+TRIAL_CPU_SECONDS = 600
+"""What a model may need to load and answer. Waiting for a busy machine does not count."""
+TRIAL_SECONDS = 3600.0
+"""When a process that uses no CPU either is given up."""
+OUT_OF_CPU = getattr(signal, "SIGXCPU", None)
 TRIAL_CONSTANTS = json.dumps({"thresholds": GC_THRESHOLDS, "adapters": ADAPTERS})
 
 
@@ -203,13 +210,14 @@ def verify_version(
     example: pd.DataFrame | np.ndarray[Any, Any] | None = None,
     *,
     digest: str | None = None,
-    timeout: float = 300,
+    settings: ModelSettings | None = None,
+    timeout: float = TRIAL_SECONDS,
 ) -> list[Any]:
     """Load a stored model in a new process, and return what it predicts for the example.
 
     `uri` is `models:/<model_id>` or `models:/<name>/<version>`. The files are fetched here and
-    compared with `digest`; the process that loads them gets no address and no credential. Without
-    an example, the model's own input example is used.
+    compared with `digest`, and with what `settings` allow to be loaded; the process that loads
+    them gets no address and no credential. Without an example, the model's own is used.
     """
     with fetched(client, uri) as folder, TemporaryDirectory(prefix="rtscv-") as work:
         stored = list_files(folder).digest
@@ -219,6 +227,8 @@ def verify_version(
                 f"{digest[:12]}: they were changed. Do not use this model.",
                 code=Code.DIGEST_MISMATCH,
             )
+        if settings is not None:
+            check_folder(folder, settings, uri)
         rows = ""
         if isinstance(example, pd.DataFrame):
             rows = str(Path(work) / "rows.parquet")
@@ -238,7 +248,7 @@ def run_trial(uri: str, arguments: list[str], work: str, timeout: float) -> list
     unusable = f"{uri} was stored, but a new process could not use it"
     try:
         done = subprocess.run(
-            [sys.executable, str(TRIAL), *arguments, TRIAL_CONSTANTS],
+            [sys.executable, str(TRIAL), *arguments, str(TRIAL_CPU_SECONDS), TRIAL_CONSTANTS],
             env=environment,
             cwd=work,
             capture_output=True,
@@ -250,6 +260,11 @@ def run_trial(uri: str, arguments: list[str], work: str, timeout: float) -> list
         raise ModelError(
             f"{unusable}: it did not answer within {timeout:g} s.", code=Code.CHALLENGER_UNUSABLE
         ) from error
+    if -done.returncode == OUT_OF_CPU:
+        raise ModelError(
+            f"{unusable}: it did not answer within {TRIAL_CPU_SECONDS} s of CPU time.",
+            code=Code.CHALLENGER_UNUSABLE,
+        )
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         hint = MODULE_HINT if last.startswith(ModuleNotFoundError.__name__) else ""

@@ -1,14 +1,20 @@
 """The program of a fresh process that uses a stored model as its users do.
 
 It does not import this package, which users of the model need not install.
-Arguments: the model's folder, a file of rows or "" for the model's own example, and JSON with the
-thresholds of the garbage collector and the modules that skops should not import.
+Arguments: the model's folder, a file of rows or "" for the model's own example, the seconds of CPU
+that it may use, and JSON with the thresholds of the garbage collector and the modules that skops
+should not import.
 """
 
 import gc
 import json
 import sys
 from typing import Any
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 
 def prepare(thresholds: list[int], adapters: list[str]) -> None:
@@ -44,7 +50,10 @@ def predict(folder: str, file: str) -> list[Any]:
 
 def main() -> None:
     """Print the predictions as JSON on the last line, after any output of libraries."""
-    folder, file, constants = sys.argv[1:]
+    folder, file, cpu_seconds, constants = sys.argv[1:]
+    if resource is not None:
+        # On a busy machine, time on the wall says nothing about a model.
+        resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_seconds), int(cpu_seconds) + 1))
     prepare(**json.loads(constants))
     sys.stdout.write(f"\n{json.dumps(predict(folder, file))}\n")
 

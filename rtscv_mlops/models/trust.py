@@ -2,18 +2,24 @@
 
 import hashlib
 import json
+import os
 import sys
 import warnings
-from collections.abc import Collection, Iterator
+import zipfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FunctionType, ModuleType
 from typing import Any
 
 import mlflow
+import numpy as np
 import requests
+from joblib import Memory
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
@@ -128,6 +134,14 @@ def _location(client: MlflowClient, uri: str) -> str:
         return str(client.get_logged_model(uri.removeprefix("models:/")).artifact_location)
 
 
+SCHEMA = "schema.json"
+MAX_SCHEMA_BYTES = 200_000_000
+"""The largest description of objects in a skops file; that of a forest has 15 kB for each tree."""
+MAX_EXPANSION = 50
+MIN_EXPANDED_BYTES = 10_000_000
+"""A file may expand to this size, or to `MAX_EXPANSION` times its own."""
+BLOCK = 1 << 16
+
 DISTANCES = ("Chebyshev", "Euclidean", "Manhattan", "Minkowski")
 
 TRUSTED_TYPES = frozenset(
@@ -158,6 +172,14 @@ TRUSTED_TYPES = frozenset(
         "sklearn.feature_selection._univariate_selection.chi2",
         "sklearn.feature_selection._univariate_selection.f_classif",
         "sklearn.utils.validation.check_array",
+        # A champion behind a gate: our own types, restored by setting fields.
+        "rtscv_mlops.estimator.gated.GatedClassifier",
+        "rtscv_mlops.estimator.gates.FoldsGate",
+        "rtscv_mlops.estimator.gates.ForestGate",
+        "rtscv_mlops.estimator.kernel.KernelGate",
+        "rtscv_mlops.estimator.rows.Numbers",
+        "rtscv_mlops.estimator.rows._Columns",
+        "rtscv_mlops.estimator.rows._Dense",
         # Boosters store a model in their library's own format, which its own parser reads.
         "lightgbm.basic.Booster",
         "lightgbm.sklearn.LGBMClassifier",
@@ -187,7 +209,10 @@ def check_loadable(file: Path, serialization: str, settings: ModelSettings, mode
             code=Code.PICKLE_NOT_ALLOWED,
         )
     try:
+        _check_size(file, model)
         needed = set(import_skops().get_untrusted_types(file=file))
+    except ModelError:
+        raise
     except Exception as error:  # a hostile file can fail anywhere in skops' parser
         raise ModelError(
             f"{model} has a file {file.name} that is not a valid skops file: {error}. Log the "
@@ -202,6 +227,68 @@ def check_loadable(file: Path, serialization: str, settings: ModelSettings, mode
             "model.trusted_types.",
             code=Code.UNTRUSTED_TYPES,
         )
+
+
+def _check_size(file: Path, model: str) -> None:
+    """Raise if a skops file expands to more than a model needs, without expanding it."""
+    allowed = max(MIN_EXPANDED_BYTES, MAX_EXPANSION * file.stat().st_size)
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise zipfile.BadZipFile("it is compressed in an unusual way")
+            limit = min(allowed, MAX_SCHEMA_BYTES) if member.filename == SCHEMA else allowed
+            # The directory may lie, so its size does not end this.
+            member.file_size = limit + 2 * BLOCK
+            expanded = 0
+            with archive.open(member) as stream:
+                while block := stream.read(BLOCK):
+                    expanded += len(block)
+                    if expanded > limit:
+                        raise ModelError(
+                            f"{model} has a file {file.name} whose {member.filename} expands to "
+                            f"more than {limit:,} bytes. Nothing was loaded. Log the model again.",
+                            code=Code.UNREADABLE_MODEL,
+                        )
+            allowed -= expanded
+
+
+def check_uncached(estimator: Any, model: str) -> None:
+    """Raise if a part of a model has a cache, since joblib unpickles what lies in its folder.
+
+    A refit would read it. Every part is looked at, down to the grids of searches.
+    """
+    seen: set[int] = set()
+    parts: list[tuple[str, Any]] = [("", estimator)]
+    while parts:
+        name, part = parts.pop()
+        is_cached = isinstance(part, Memory)
+        if name == "memory" or name.endswith("__memory"):
+            values = part if isinstance(part, list | tuple) else np.ravel([part])
+            # What scikit-learn takes as the place of a cache.
+            is_cached = any(isinstance(v, str | os.PathLike) or hasattr(v, "cache") for v in values)
+        if is_cached:
+            raise ModelError(
+                f"{model} keeps a cache ({name or 'memory'}), and fitting it again would unpickle "
+                "what others put there. Set memory=None, and log the model again.",
+                code=Code.UNTRUSTED_TYPES,
+            )
+        if id(part) not in seen:
+            seen.add(id(part))
+            parts += _parts_of(part)
+
+
+def _parts_of(part: Any) -> Iterable[tuple[str, Any]]:
+    if isinstance(part, Mapping):
+        return [(str(name), value) for name, value in part.items()]
+    if isinstance(part, list | tuple | set | frozenset):
+        return [("", value) for value in part]
+    if isinstance(part, np.ndarray):
+        return [("", value) for value in part.flat] if part.dtype == object else []
+    if isinstance(part, partial):
+        return [*part.keywords.items(), *(("", value) for value in (part.func, *part.args))]
+    if isinstance(part, type | ModuleType | FunctionType):
+        return []
+    return list(getattr(part, "__dict__", {}).items())
 
 
 def known_types(extra: Collection[str]) -> frozenset[str]:
@@ -236,6 +323,7 @@ def choose_serialization(
 ) -> tuple[str, list[str]]:
     """Return the format to store an estimator in, and the types that its reader must trust."""
     name = type(estimator).__name__
+    check_uncached(estimator, name)
     try:
         skops = import_skops()
         needed = set(skops.get_untrusted_types(data=skops.dumps(estimator)))

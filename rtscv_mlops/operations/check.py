@@ -15,6 +15,7 @@ from rtscv_mlops.runtime import computing
 from rtscv_mlops.sources.peek import peek
 from rtscv_mlops.tracking.client import MlflowClient, connect, greet, is_open, server_version
 from rtscv_mlops.tracking.registry import ModelRegistry
+from rtscv_mlops.tracking.signing import KEY_VARIABLE, Signer
 from rtscv_mlops.window import Column
 
 SAFE_MLFLOW = "3.17.2"
@@ -58,8 +59,8 @@ def check_monitor(monitor: Monitor) -> Iterator[Check]:
         f"version {champion.version}, {type(champion.estimator).__name__}, "
         f"{len(champion.columns)} columns ({columns})",
     )
-    problems = ModelRegistry.of(client, monitor.model).decisions.history().problems
-    yield from (Check("champion", "warning", each) for each in (*champion.findings, *problems))
+    yield from (Check("champion", "warning", each) for each in champion.findings)
+    yield from _report_problem("record", _check_record(monitor, client))
     yield from _report_problem("training data", _check_training(monitor, client, champion))
     yield from _report_problem("source", _check_source(monitor, champion.columns))
     yield from _report_problem("compute", _check_compute(monitor))
@@ -91,6 +92,22 @@ def _check_server(client: MlflowClient) -> Iterator[Check]:
             f"the server is MLflow {version}. Vulnerabilities that let others read its files or "
             f"act through it were fixed by {SAFE_MLFLOW}: update it.",
         )
+
+
+def _check_record(monitor: Monitor, client: MlflowClient) -> Iterator[Check]:
+    signer = Signer.from_environment()
+    problems = ModelRegistry.of(client, monitor.model).decisions.history().problems
+    if signer.keys:
+        yield Check("record", "ok", "decisions and seals are signed")
+    else:
+        yield Check(
+            "record",
+            "warning",
+            f"there is no key in {KEY_VARIABLE}, so decisions and seals are not signed: everyone "
+            "who may write to MLflow can forge them before they are made. Set the same random key "
+            "for all tasks, the API server and the command line, then run `audit repair`.",
+        )
+    yield from (Check("record", "warning", each) for each in problems)
 
 
 def _check_training(monitor: Monitor, client: MlflowClient, champion: Champion) -> Iterator[Check]:

@@ -1,20 +1,23 @@
 """What a page shows of a monitor and of one of its windows; read from MLflow, never written."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import sha256
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from math import inf
 
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, ServiceError, WindowError
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.outcomes import Answer
 from rtscv_mlops.review.answers import find_answer, question_id
-from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.promotion import History
-from rtscv_mlops.tracking.registry import REPORT, VERDICT, ModelRegistry, read_facts
+from rtscv_mlops.tracking.registry import (
+    REPORT,
+    VERDICT,
+    ModelRegistry,
+    is_assessed,
+    read_sealed_report,
+)
 from rtscv_mlops.tracking.runs import RunLinks, RunSummary
 from rtscv_mlops.tracking.versions import VersionSummary
 from rtscv_mlops.window import Interval
@@ -34,6 +37,9 @@ class WindowPoint:
     low: float | None = None
     high: float | None = None
     drift_share: float | None = None
+    later_verdict: str = ""
+    """The verdict of a later judgement, by another champion; empty if there is none."""
+    later_champion: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,7 @@ def summarize_monitor(monitor: Monitor) -> MonitorSummary:
     """Return a monitor at a glance."""
     registry = ModelRegistry.open(monitor.model)
     champion = registry.versions.champion()
-    runs = latest_runs(registry.runs.find(monitor=monitor.name))
+    runs = registry.runs.find(monitor=monitor.name)
     pending = registry.versions.pending()
     if pending is not None:
         is_ours = pending.run_id in {run.run_id for run in runs}
@@ -96,19 +102,36 @@ def summarize_monitor(monitor: Monitor) -> MonitorSummary:
                 low=run.metrics.get("unknown_rate_low"),
                 high=run.metrics.get("unknown_rate_high"),
                 drift_share=run.metrics.get("drift_share"),
+                later_verdict=later.verdict if later else "",
+                later_champion=later.champion_version if later else "",
             )
-            for run in runs
+            for run, later in judgements(runs)
         ),
         pending=pending,
         problems=registry.decisions.history().problems,
     )
 
 
+def judgements(runs: Iterable[RunSummary]) -> Iterator[tuple[RunSummary, RunSummary | None]]:
+    """Yield the judgement of each window that was made at the time, and a later one beside it.
+
+    A window that is judged again by another champion keeps what the first one saw in it. Late rows
+    and other settings replace a judgement by the same champion.
+    """
+    everything = list(runs)
+    for latest in latest_runs(everything):
+        judged = [run for run in everything if run.window == latest.window and is_assessed(run)]
+        by_end = sorted(judged, key=lambda run: run.ended.timestamp() if run.ended else inf)
+        if not by_end or by_end[0].champion_version == latest.champion_version:
+            yield latest, None
+            continue
+        first = [run for run in by_end if run.champion_version == by_end[0].champion_version][-1]
+        yield first, latest if is_assessed(latest) else None
+
+
 def latest_runs(runs: Iterable[RunSummary]) -> list[RunSummary]:
-    """Return one run of each window, the one that ended last, in the order of time."""
-    # A run in progress sorts first, so it does not hide an earlier result.
-    by_end = sorted(runs, key=lambda run: run.ended.timestamp() if run.ended else 0.0)
-    latest = {run.window: run for run in by_end}
+    """Return one run of each window, the one that was judged last, in the order of time."""
+    latest = {run.window: run for run in sorted(runs, key=lambda run: run.age)}
     return sorted(latest.values(), key=lambda run: (str(run.window_start or ""), run.window))
 
 
@@ -131,7 +154,7 @@ def show_window(monitor: Monitor, run_id: str) -> WindowPage:
     version = next((each for each in versions if each.run_id == run.run_id), None)
     return WindowPage(
         run=run,
-        facts=read_facts(window_run) if VERDICT in files else None,
+        facts=registry.read_facts(run.run_id) if VERDICT in files else None,
         version=version,
         question=question_id(version) if version else "",
         answer=find_answer(monitor, version.version) if version and version.review else None,
@@ -161,14 +184,11 @@ def read_report(monitor: Monitor, run_id: str) -> bytes:
     """Return the report of a run; refuse one that was changed since it was written."""
     registry = ModelRegistry.open(monitor.model)
     summary, _ = _find_run(registry, monitor, run_id)
-    run = registry.run(summary.run_id)
-    digest = run.tags().get(tags.REPORT_SHA256, "")
-    with TemporaryDirectory() as folder:
-        page = Path(run.download(REPORT, folder)).read_bytes()
-    if digest and sha256(page).hexdigest() != digest:
+    seal = registry.find_seal(run_id)
+    if seal is None or not seal.report_sha256:
         raise ServiceError(
-            f"The report of run {run_id} is not the one that was written with the verdict: "
-            "the file was changed. Do not decide on it; run the window again.",
-            code=Code.DIGEST_MISMATCH,
+            f"The run {run_id} has no report that was sealed with its verdict. Run the window "
+            "again.",
+            code=Code.ARTIFACT_MISSING,
         )
-    return page
+    return read_sealed_report(registry.run(summary.run_id), seal)

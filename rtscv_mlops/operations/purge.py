@@ -38,12 +38,14 @@ def purge_windows(
         if run.window_end is not None and run.window_end <= before:
             # A version with an alias is still compared with the rows that it was fitted on.
             names = artifacts if run.version in in_use else (*artifacts, FITTED_ON)
-            removed = _purge(model.run(run.run_id), names)
+            removed = _purge(model, model.run(run.run_id), names)
             purged.append(PurgedWindow(run.window, run.run_id, removed))
     return purged
 
 
-def _purge(run: WindowRun, names: tuple[str, ...]) -> tuple[str, ...]:
+def _purge(
+    model: registry.ModelRegistry, run: WindowRun, names: tuple[str, ...]
+) -> tuple[str, ...]:
     """Delete artifacts of a run, and the rows within its facts; return what was there."""
     removed = tuple(name for name in names if run.has(name))
     for name in removed:
@@ -51,8 +53,11 @@ def _purge(run: WindowRun, names: tuple[str, ...]) -> tuple[str, ...]:
     if reference.ARTIFACT in removed:
         run.set_tags({tags.BASELINE: "purged"})
     if run.has(registry.VERDICT):
-        facts = registry.read_facts(run)
+        facts = model.read_facts(run.run_id)
         if any(card.exemplars for card in facts.clusters):
-            run.write_json(registry.VERDICT, facts.without_exemplars().model_dump(mode="json"))
+            purged = facts.without_exemplars()
+            if model.find_seal(run.run_id) is not None:
+                model.claim(f"{registry.PURGED}{run.run_id}", registry.facts_digest(purged))
+            run.write_text(registry.VERDICT, registry.facts_text(purged))
             removed = (*removed, "exemplars")
     return removed

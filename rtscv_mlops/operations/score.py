@@ -82,7 +82,7 @@ class _ScoredWindow:
         for run in runs:
             if run.key == key:
                 return cls(registry.run(run.run_id), champion, window)
-        latest = max(runs, key=lambda run: run.ended.timestamp() if run.ended else 0.0)
+        latest = max(runs, key=lambda run: run.age)
         note = (
             f"Window {interval} was not judged with the monitor's present settings and champion "
             f"(version {champion.version}), so its latest verdict was scored: run {latest.run_id}, "

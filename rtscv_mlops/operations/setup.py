@@ -57,7 +57,7 @@ def register_champion(
 ) -> str:
     """Log a model with its training data as champion; return its version."""
     settings = _settings(name=model, tracking_uri=tracking_uri, allow_pickle=allow_pickle)
-    client = connect(settings)
+    client = connect(settings, create=True)
     features, labels = _read_labelled(training, label)
     champion = find_factory(estimator)()
     try:

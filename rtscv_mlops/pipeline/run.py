@@ -9,37 +9,31 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, TypeVar
 
 from rtscv_mlops.alerts import sending
 from rtscv_mlops.alerts.channels import Channel
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import Code, InputError, NotAssessed, RtscvError, ServiceError
-from rtscv_mlops.facts import Finding, FindingCode, WindowFacts
+from rtscv_mlops.errors import Code, InputError, ModelError, NotAssessed, RtscvError, ServiceError
+from rtscv_mlops.facts import UNUSABLE, Finding, FindingCode, WindowFacts
 from rtscv_mlops.models.load import find_champion
 from rtscv_mlops.models.save import verify_version
 from rtscv_mlops.outcomes import Verdict
+from rtscv_mlops.review.answers import collect_answered
 from rtscv_mlops.review.question import describe, one_line
 from rtscv_mlops.tracking import registry, tags
 from rtscv_mlops.tracking.ledger import single_attempt
 from rtscv_mlops.tracking.runs import WindowRun
+from rtscv_mlops.tracking.seals import Seal
 from rtscv_mlops.window import Interval
 
 if TYPE_CHECKING:
     from rtscv_mlops.pipeline.stages import WindowContext
 
-VERSION_TAGS = (
-    tags.MONITOR,
-    tags.WINDOW,
-    tags.WINDOW_START,
-    tags.WINDOW_END,
-    tags.CHAMPION_VERSION,
-    tags.REPORT_SHA256,
-    tags.MODEL_SHA256,
-)
-"""Tags that a version copies from its window's run."""
+MOST_JUDGEMENTS = 3
+"""How often a window is judged at once, if the champion moves each time meanwhile."""
 
 PATIENCE = 600.0
 """Seconds to wait for another process that has taken over the same window."""
@@ -109,7 +103,15 @@ def run_window(monitor: Monitor, interval: Interval, tell: Tell | None = None) -
 
     def finish(context: "WindowContext") -> Outcome:
         try:
-            return _run_stages(context, tell)
+            offered, run = _run_stages(context, tell), context.run
+            tell("raise_alert")
+            alert = sending.raise_alert(monitor, run, offered.facts)
+            if offered.facts.unusable:
+                # Not finished for good: the next try may find the challenger usable.
+                run.fail(Code.CHALLENGER_UNUSABLE, offered.facts.unusable)
+            else:
+                run.finish()
+            return replace(offered, alert=alert.why)
         except ServiceError as error:
             if error.code == Code.TAKEN_OVER and _wait_for_other(context.run):
                 return _read_back(context)
@@ -140,20 +142,47 @@ def _judge(
 ) -> Result:
     """Take a window and go on with it, and record a failure exactly once.
 
-    If the window cannot be judged, that is recorded and `give_up` makes the result. Any other
-    error is recorded as far as the services allow, and raised.
+    If the window cannot be judged, that is recorded and `give_up` makes the result. If only the
+    champion has moved meanwhile, it is then judged again, against the new one. Any other error is
+    recorded as far as the services allow, and raised.
     """
+    for judgement in range(1, MOST_JUDGEMENTS + 1):
+        try:
+            return _judge_once(monitor, interval, go_on, read_back, progress)
+        except _Unjudged as unjudged:
+            if unjudged.code != Code.STALE or judgement == MOST_JUDGEMENTS:
+                return give_up(unjudged.run, unjudged.facts)
+            log.warning("run_window: %s is judged again: the champion has moved", interval)
+    raise AssertionError("the last judgement returns")
+
+
+class _Unjudged(Exception):
+    """A window that could not be judged, after that was recorded."""
+
+    def __init__(self, run: WindowRun, facts: WindowFacts, code: Code) -> None:
+        super().__init__(facts.headline)
+        self.run, self.facts, self.code = run, facts, code
+
+
+def _judge_once(
+    monitor: Monitor,
+    interval: Interval,
+    go_on: "Callable[[WindowContext], Result]",
+    read_back: "Callable[[WindowContext], Result]",
+    progress: Callable[[int], None] | None,
+) -> Result:
     from rtscv_mlops.pipeline import stages
 
     context = None
     try:
         context = stages.take_window(monitor, interval, progress)
-        if not context.run.is_complete:
+        if not (context.run.is_complete and context.registry.find_seal(context.run.run_id)):
             return go_on(context)
     except (InputError, NotAssessed) as error:
         if context is None:
-            return give_up(*_record_untaken(monitor, interval, error))
-        return give_up(context.run, write_unassessed(context.run, context.facts, error))
+            raise _Unjudged(*_record_untaken(monitor, interval, error), error.code) from error
+        facts = write_unassessed(context.run, context.facts, error)
+        raise _Unjudged(context.run, facts, error.code) from error
     except Exception as error:
         failure = _as_failure(error)
         # MLflow itself may be what failed, and was waited for already.
@@ -163,31 +192,51 @@ def _judge(
             elif not _has_verdict(monitor, interval):
                 _record_untaken(monitor, interval, failure)
         raise
-    return read_back(context)
+    try:
+        return read_back(context)
+    except ServiceError as error:
+        if error.code == Code.DIGEST_MISMATCH:
+            _give_up_run(context.run, error)
+        raise
+
+
+def _give_up_run(run: WindowRun, error: ServiceError) -> None:
+    """Close a run whose files were changed since they were sealed; the next try opens another."""
+    verdict = Verdict.unassessed(error.code)
+    run = run.take_over()
+    run.set_tags({tags.KEY: f"given up {run.run_id}", tags.VERDICT: verdict})
+    run.set_tags({tags.STATE: f"{tags.FAILED}:{error.code}", tags.ERROR: str(error)})
 
 
 def _run_stages(context: "WindowContext", tell: Tell) -> Outcome:
+    """Judge a window and offer its challenger; the alert is not sent yet."""
     from rtscv_mlops.pipeline import stages
 
     monitor, run, version = context.monitor, context.run, None
-    tell("rectify_window")
-    done = stages.rectify_window(context)
-    tell("write_report")
-    try:
-        facts = stages.write_report(monitor, run, done.facts, done.evidence)
-    except ServiceError:
-        raise  # It passes, and the next try writes the report.
-    except Exception as error:  # Evidently raises anything, and the verdict does not need it.
-        log.exception("write_report failed; the verdict stands without a report")
-        text = f"The report could not be written: {type(error).__name__}: {error}"
-        facts = registry.add_finding(run, done.facts, Finding(FindingCode.REPORT_MISSING, text))
-    if done.challenger is not None:
+    seal = context.registry.find_seal(run.run_id)
+    if seal is not None:  # An earlier try was stopped after it had judged the window.
+        facts = context.registry.read_facts(run.run_id)
+    else:
+        tell("rectify_window")
+        done = stages.rectify_window(context)
+        tell("write_report")
+        try:
+            facts, report = stages.write_report(monitor, run, done.facts, done.evidence)
+        except ServiceError:
+            raise  # It passes, and the next try writes the report.
+        except Exception as error:  # Evidently raises anything, and the verdict does not need it.
+            log.exception("write_report failed; the verdict stands without a report")
+            text = f"The report could not be written: {type(error).__name__}: {error}"
+            finding, report = Finding(FindingCode.REPORT_MISSING, text), ""
+            facts = registry.add_finding(run, done.facts, finding)
+        seal = context.registry.seal(run, facts, report)
+    if facts.model_id:
         tell("register_challenger")
-        version = offer_challenger(monitor, run, facts)
-    tell("raise_alert")
-    alert = sending.raise_alert(monitor, run, facts)
-    run.finish()
-    return Outcome(facts, run.run_id, version, alert.why)
+        try:
+            version = offer_challenger(monitor, run, facts, seal)
+        except ModelError as error:
+            facts = _set_unusable(run, facts, error)
+    return Outcome(facts, run.run_id, version, "")
 
 
 def _wait_for_other(run: WindowRun) -> bool:
@@ -205,7 +254,7 @@ def _wait_for_other(run: WindowRun) -> bool:
 
 def _read_back(context: "WindowContext") -> Outcome:
     """Return the outcome of an earlier try; send its alert if that is still owed."""
-    run, facts = context.run, registry.read_facts(context.run)
+    run, facts = context.run, context.registry.read_facts(context.run.run_id)
     log.info("run_window: %s was finished before", context.window.interval)
     alert = "Finished before."
     if sending.alert_is_owed(run):
@@ -224,6 +273,8 @@ class TaskResult:
     verdict: str
     sentence: str
     has_challenger: bool = False
+    facts_sha256: str = ""
+    """What later stages must find in the run: files and tags there can be changed by others."""
 
     @property
     def assessed(self) -> bool:
@@ -241,14 +292,17 @@ def rectify_window(monitor: Monitor, interval: Interval) -> TaskResult:
     from rtscv_mlops.pipeline import stages
 
     def result(run: WindowRun, facts: WindowFacts) -> TaskResult:
-        has_challenger = facts.assessed and tags.MODEL_ID in run.tags()
-        return TaskResult(run.run_id, facts.verdict, one_line(facts), has_challenger)
+        has_challenger = facts.assessed and bool(facts.model_id)
+        digest = registry.facts_digest(facts) if facts.assessed else ""
+        return TaskResult(run.run_id, facts.verdict, one_line(facts), has_challenger, digest)
 
     def read_back(context: stages.WindowContext) -> TaskResult:
-        log.info("rectify_window: %s was finished before", interval)
-        return result(context.run, registry.read_facts(context.run))
+        log.info("rectify_window: %s was judged before", interval)
+        return result(context.run, context.registry.read_facts(context.run.run_id))
 
     def rectify(context: stages.WindowContext) -> TaskResult:
+        if context.registry.find_seal(context.run.run_id) is not None:
+            return read_back(context)
         done = stages.rectify_window(context)
         hand_over(context.run, done.evidence)
         return result(context.run, done.facts)
@@ -256,96 +310,153 @@ def rectify_window(monitor: Monitor, interval: Interval) -> TaskResult:
     return _judge(monitor, interval, rectify, read_back, result)
 
 
-def write_report(monitor: Monitor, run_id: str) -> str:
-    """Draw the report of a window from what was handed over; return its digest."""
+def write_report(monitor: Monitor, run_id: str, facts_sha256: str) -> str:
+    """Draw the report of a window from what was handed over, and seal it; return the seal's digest.
+
+    `facts_sha256` is what `rectify_window` returned: the facts in the run must have that digest.
+    """
     from rtscv_mlops.judging.evidence import delete_handed_over, take_over
     from rtscv_mlops.pipeline import stages
 
-    run = _open(monitor, run_id)
-    evidence = take_over(run)
-    if evidence is not None:
+    model, run = _open(monitor, run_id)
+    seal = model.find_seal(run_id)
+    if seal is None:
+        evidence = take_over(run)
+        if evidence is None:
+            raise ServiceError(
+                f"The run {run.run_id} has no report, and no rows to draw one from. Clear "
+                "rectify_window, so that the window is judged again.",
+                code=Code.ARTIFACT_MISSING,
+            )
         run = run.take_over()
-        stages.write_report(monitor, run, registry.read_facts(run), evidence)
-        delete_handed_over(run)
-    digest = run.tags().get(tags.REPORT_SHA256, "")
-    if not digest:
-        raise ServiceError(
-            f"The run {run.run_id} has no report, and no rows to draw one from. Clear "
-            "rectify_window, so that the window is judged again.",
-            code=Code.ARTIFACT_MISSING,
-        )
-    return digest
+        facts = registry.read_facts(run, (facts_sha256,))
+        seal = model.seal(run, *stages.write_report(monitor, run, facts, evidence))
+    delete_handed_over(run)
+    return seal.digest
 
 
-def register_challenger(monitor: Monitor, run_id: str) -> str:
-    """Register the rectified model of a window, and offer it for review; return its version."""
-    run = _open(monitor, run_id)
+def register_challenger(monitor: Monitor, run_id: str, facts_sha256: str) -> str:
+    """Register the rectified model of a window, and offer it for review; return its version.
+
+    `facts_sha256` is what `rectify_window` returned, for a window whose report failed.
+    """
+    model, run = _open(monitor, run_id)
     version = run.tags().get(tags.VERSION)
     if run.is_complete and version is not None:
         log.info("register_challenger: version %s was registered before", version)
         return version
     run = run.take_over()
-    facts = _settled_facts(run)
+    facts, seal = _sealed_facts(model, run, facts_sha256)
+    if not facts.assessed:
+        # An earlier try recorded this, and was killed before the window was judged again.
+        raise NotAssessed(Code(Verdict.reason(facts.verdict)), facts.headline)
     try:
-        return offer_challenger(monitor, run, facts)
+        return offer_challenger(monitor, run, facts, seal)
+    except ModelError as error:
+        _set_unusable(run, facts, error)
+        raise
     except (InputError, NotAssessed) as error:
         write_unassessed(run, facts, error)
         raise
 
 
-def raise_alert(monitor: Monitor, run_id: str, channels: tuple[Channel, ...] = ()) -> str:
-    """Send an alert if the monitor's rule asks for it, and close the run; return what was done."""
-    run = _open(monitor, run_id)
+def judge_again(monitor: Monitor, interval: Interval) -> Outcome:
+    """Judge a window whose champion has moved, and offer its challenger; no alert is sent yet."""
+
+    def finish(context: "WindowContext") -> Outcome:
+        return _run_stages(context, log.info)
+
+    def give_up(run: WindowRun, facts: WindowFacts) -> Outcome:
+        return Outcome(facts, run.run_id, None, "")
+
+    return _judge(monitor, interval, finish, _read_back, give_up)
+
+
+def raise_alert(
+    monitor: Monitor, run_id: str, facts_sha256: str, channels: tuple[Channel, ...] = ()
+) -> str:
+    """Send an alert if the monitor's rule asks for it, and close the run; return what was done.
+
+    `facts_sha256` is what `rectify_window` returned; it is empty if that failed.
+    """
+    model, run = _open(monitor, run_id)
     if run.is_complete and not sending.alert_is_owed(run):
         return "Finished before."
     run = run.take_over()
-    facts = _settled_facts(run)
+    if facts_sha256:
+        facts, _ = _sealed_facts(model, run, facts_sha256)
+    else:
+        facts = model.read_facts(run.run_id)
     decision = sending.raise_alert(monitor, run, facts, channels)
     if facts.assessed:
         run.finish()
     return decision.why
 
 
-def _open(monitor: Monitor, run_id: str) -> WindowRun:
-    return registry.ModelRegistry.connect(monitor.model).run(run_id)
+def _open(monitor: Monitor, run_id: str) -> tuple[registry.ModelRegistry, WindowRun]:
+    model = registry.ModelRegistry.connect(monitor.model)
+    return model, model.run(run_id)
 
 
-def _settled_facts(run: WindowRun) -> WindowFacts:
-    """Return the facts, with a finding if there is no report."""
+def _sealed_facts(
+    model: registry.ModelRegistry, run: WindowRun, facts_sha256: str
+) -> tuple[WindowFacts, Seal]:
+    """Return the facts and their seal; if the report failed, they are sealed without one."""
+    seal = model.find_seal(run.run_id)
+    if seal is not None:
+        return model.read_facts(run.run_id), seal
+    facts = _read_unreported(run, facts_sha256)
+    return facts, model.seal(run, facts, "")
+
+
+def _read_unreported(run: WindowRun, facts_sha256: str) -> WindowFacts:
+    """Return the facts of a window without a report, with a finding that says so.
+
+    Another task may have added the finding already, or the drift of a report that then failed:
+    what the facts were without them must have the digest.
+    """
     facts = registry.read_facts(run)
-    if facts.assessed and tags.REPORT_SHA256 not in run.tags():
-        facts = registry.add_finding(run, facts, NO_REPORT)
-    return facts
+    findings = tuple(finding for finding in facts.findings if finding != NO_REPORT)
+    judged = type(facts)(**(dict(facts) | {"drift": None, "findings": findings}))
+    if registry.facts_digest(judged) != facts_sha256:
+        registry.read_facts(run, (facts_sha256,))  # raises, with the reason
+    return registry.add_finding(run, judged, NO_REPORT)
 
 
 # -- the challenger
 
 
-def offer_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts) -> str:
+def offer_challenger(monitor: Monitor, run: WindowRun, facts: WindowFacts, seal: Seal) -> str:
     """Register the rectified model, verify that it answers, and offer it for review."""
-    client, model, run_tags = run.client, monitor.model.name, run.tags()
+    client, model = run.client, monitor.model.name
     versions = registry.ModelRegistry.of(client, monitor.model).versions
     _check_champion(monitor, run, facts.champion_version)
+    run.drop_tags([tags.UNUSABLE])
     check = run.check_attempt
-    version = versions.register(
-        facts.key,
-        run.run_id,
-        run_tags[tags.MODEL_ID],
-        named={name: run_tags[name] for name in VERSION_TAGS if name in run_tags},
-        description="",
-        check=check,
-    )
-    # The version may be of an earlier try or another process, which saved the same model as other
-    # files.
-    sealed = versions.get(version).model_sha256
-    run.set_tags({tags.MODEL_SHA256: sealed})
-    verify_version(client, f"models:/{model}/{version}", digest=sealed)
+    version = versions.register(seal, check=check)
+    uri = f"models:/{model}/{version}"
+    verify_version(client, uri, digest=seal.model_sha256, settings=monitor.model)
     links = registry.find_links(run, model, version).labelled()
     check()
     versions.describe(version, describe(facts, links, version))
-    versions.offer(version, blocked=facts.blocked, check=check)
+    versions.offer(
+        version,
+        blocked=facts.blocked,
+        check=check,
+        # An answer that a person gave before this challenger goes before it.
+        collect=lambda older: collect_answered(monitor, older.version),
+    )
     log.info("register_challenger: version %s of %s", version, model)
     return version
+
+
+def _set_unusable(run: WindowRun, facts: WindowFacts, error: ModelError) -> WindowFacts:
+    """Record why the challenger cannot be used; the verdict on the window is sealed and stands."""
+    log.warning("register_challenger: %s%s", UNUSABLE, error)
+    run.drop_tags([tags.VERSION])  # The alert must not ask for its review.
+    run.set_tags({tags.UNUSABLE: f"{UNUSABLE}{error}"})
+    finding = Finding(FindingCode.CHALLENGER_UNUSABLE, f"{UNUSABLE}{error}")
+    return facts.with_findings(after=[finding])
 
 
 def _check_champion(monitor: Monitor, run: WindowRun, compared_with: str) -> None:
@@ -374,8 +485,12 @@ def write_unassessed(run: WindowRun, facts: WindowFacts, error: RtscvError) -> W
     facts = facts.unassessed(error.code, str(error))
     # If another process has finished the window meanwhile, its verdict stands.
     if not run.is_complete:
+        model = registry.ModelRegistry(run.client, facts.model)
         try:
-            registry.write_facts(run, facts)
+            if model.find_seal(run.run_id) is None:
+                registry.write_facts(run, facts)
+            else:  # What was judged is sealed and stays; the tags say what became of it.
+                run.set_tags({tags.VERDICT: facts.verdict})
         finally:  # The artifact store may be what failed.
             # Not finished for good: the same window may be tried again, and then keeps this run.
             run.fail(error.code, str(error))

@@ -8,12 +8,14 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
 
+from rtscv_mlops.alerts.sending import find_bad_times
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import Code, NotAssessed
 from rtscv_mlops.facts import Evidence, Finding, FindingCode, WindowFacts
@@ -43,7 +45,7 @@ from rtscv_mlops.tracking.registry import (
 from rtscv_mlops.tracking.runs import WindowRun
 from rtscv_mlops.window import Interval, Window
 
-ALGORITHM = 4
+ALGORITHM = 5
 """Raise this if the same window, champion and settings would give another result than before."""
 
 log = logging.getLogger(__name__)
@@ -214,6 +216,7 @@ def rectify_window(context: WindowContext) -> Rectification:
         *Finding.all_of(FindingCode.SETTINGS_CHANGED, changes if changed else ()),
         *Finding.all_of(FindingCode.COMPUTE, engine.findings),
         *on_baseline,
+        *find_bad_times(registry.runs.find(monitor=monitor.name), datetime.now(UTC)),
         *find_volume_jump(window.rows, context.earlier_sizes()),
     ]
     evidence = spread_as_all_rows(
@@ -233,6 +236,7 @@ def rectify_window(context: WindowContext) -> Rectification:
             registry.client, run.run_id, done.challenger, champion, example, run.check_attempt
         )
         run.set_tags({tags.MODEL_ID: saved.model_id, tags.MODEL_SHA256: saved.digest})
+        done = replace(done, facts=done.facts.with_model(saved.model_id, saved.digest))
         done = context.keep_training(done)
     context.keep_for_baseline(done.facts)
     write_facts(run, done.facts)
@@ -243,8 +247,8 @@ def rectify_window(context: WindowContext) -> Rectification:
 @on_one_thread
 def write_report(
     monitor: Monitor, run: WindowRun, facts: WindowFacts, evidence: Evidence
-) -> WindowFacts:
-    """Compare the columns, and write the report; return the facts with the drift."""
+) -> tuple[WindowFacts, str]:
+    """Compare the columns, and write the report; return facts with drift, and the digest."""
     # Evidently takes seconds to load, and only this needs it.
     from rtscv_mlops.report.drift import compare_columns
     from rtscv_mlops.report.figures import draw_plots
@@ -263,4 +267,4 @@ def write_report(
     run.set_tags({tags.REPORT_SHA256: digest})
     summary = f"{drift.drifted} of {len(drift.columns)} columns drifted"
     log.info("write_report: %s", "no column could be compared" if drift.share is None else summary)
-    return facts
+    return facts, digest

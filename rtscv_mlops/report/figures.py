@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from rtscv_mlops.facts import ColumnDrift, Comparison, Evidence, WindowFacts
+from rtscv_mlops.facts import ClassComparison, ColumnDrift, Comparison, Evidence, WindowFacts
 from rtscv_mlops.report.drift import strength
 from rtscv_mlops.text import caption, class_rows, multiple, percent
 
@@ -304,11 +304,12 @@ def draw_recalls(comparison: Comparison) -> go.Figure:
         ("Champion", "champion", CHAMPION),
     ):
         recalls = [getattr(one, field) for one in classes]
+        noise = noise_bars(classes) if field == "challenger" else None
         figure.add_bar(
             x=rounded(100 * np.array(recalls)), y=labels, name=name, orientation="h",
             marker={"color": colour}, text=[percent(recall) for recall in recalls],
             textposition="inside", constraintext="none", textangle=0,
-            textfont={"size": 12, "color": "white"}, hoverinfo="name+y+text",
+            textfont={"size": 12, "color": "white"}, hoverinfo="name+y+text", error_x=noise,
         )  # fmt: skip
     return _laid_out(
         figure,
@@ -319,6 +320,24 @@ def draw_recalls(comparison: Comparison) -> go.Figure:
         yaxis={"type": "category"},
         legend_traceorder="reversed",
     )
+
+
+def noise_bars(classes: list[ClassComparison]) -> dict[str, Any] | None:
+    """Return what chance may add to or take from the challenger's recall; None if not measured."""
+    limits = [one.loss_interval for one in classes]
+    if not classes or None in limits:
+        return None
+    least, most = np.array(limits, dtype=float).T
+    losses = np.array([one.loss for one in classes])
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": rounded(100 * np.maximum(losses - least, 0)),
+        "arrayminus": rounded(100 * np.maximum(most - losses, 0)),
+        "color": "#333333",
+        "thickness": 1.2,
+        "width": 3,
+    }
 
 
 def _some(rows: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -87,10 +87,10 @@ class Sections:
         """Return the numbers that a reviewer looks at first."""
         facts, numbers = self.facts, {}
         if facts.assessed:
-            limits = facts.unknown_rate_interval
+            limits = facts.told_interval
             rate_label = Label.UNKNOWN_RATE + (f" ({text.interval(limits)})" if limits else "")
             numbers = {
-                rate_label: text.estimate(facts.unknown_rate, text.DASH),
+                rate_label: text.estimate(facts.told_rate, text.unknown_share(facts)),
                 Label.UNKNOWNS: f"{facts.unknowns:,}",
                 Label.P_VALUE: text.probability(facts.p_value),
             }
@@ -267,12 +267,14 @@ class Sections:
         comparison = self.facts.comparison
         if comparison is None:
             return []
+        offer = self.facts.challenger
+        kind = f"{commonmark(offer.why)}\n\n" if offer and offer.why else ""
         accuracy = (
-            f"{comparison.rows:,} known rows, {commonmark(comparison.how)}. Accuracy "
+            f"{kind}{comparison.rows:,} known rows, {commonmark(comparison.how)}. Accuracy "
             f"**{text.percent(comparison.champion_accuracy)}** with the champion, "
             f"**{text.percent(comparison.challenger_accuracy)}** with the challenger; macro F "
             f"{text.number(comparison.champion_macro_f)} and "
-            f"{text.number(comparison.challenger_macro_f)}."
+            f"{text.number(comparison.challenger_macro_f)}. Change by class: {text.NOISE}"
         )
         widgets = [ui.text_widget(title=f"{Label.COMPARISON}, on known classes", text=accuracy)]
         if comparison.classes:
@@ -342,7 +344,10 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src data:"
 )
-"""The page may run what it holds, and ask for nothing."""
+"""The page may run what it holds, and ask for nothing.
+
+Browsers ignore `frame-ancestors` in a page; who serves a report sends it as a header.
+"""
 
 RANDOM_ID = re.compile(r'"id": "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"')
 RANDOM_NAME = re.compile(r'id="root_(metric_[0-9a-f]{32})"')

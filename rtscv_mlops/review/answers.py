@@ -2,24 +2,23 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import Code, NotAssessed, ReviewError
+from rtscv_mlops.errors import Code, NotAssessed, ReviewError, ServiceError
 from rtscv_mlops.facts import WindowFacts
 from rtscv_mlops.models.load import load_champion
 from rtscv_mlops.models.trust import model_digest
-from rtscv_mlops.outcomes import Answer, ReviewStatus
+from rtscv_mlops.outcomes import REASON_TAG, Answer, ReviewChannel, ReviewStatus
 from rtscv_mlops.review.question import ask, describe
 from rtscv_mlops.text import plain
+from rtscv_mlops.tracking.client import has_server, server_time
+from rtscv_mlops.tracking.journal import REPAIRED, Checkpoint, Entry, is_valid_claim
 from rtscv_mlops.tracking.promotion import History
-from rtscv_mlops.tracking.registry import ModelRegistry, find_links, is_assessed, read_facts
-from rtscv_mlops.tracking.versions import VersionSummary
+from rtscv_mlops.tracking.registry import ModelRegistry, find_links, is_assessed
+from rtscv_mlops.tracking.versions import UNNAMED, Versions, VersionSummary
 from rtscv_mlops.window import Interval
-
-UNNAMED = "an unnamed user of the MLflow registry"
-"""The reviewer of an answer by tag that has no reviewer tag."""
 
 Warn = Callable[[str], object]
 """Takes a sentence that a person should read, such as the warning method of a logger."""
@@ -75,8 +74,8 @@ def show_challenger(
     """
     registry = ModelRegistry.connect(monitor.model)
     summary = _pick(list_challengers(monitor), monitor, version)
-    run = registry.run(summary.run_id)
-    facts, links = read_facts(run), find_links(run, registry.model, summary.version).labelled()
+    run, facts = registry.run(summary.run_id), registry.read_facts(summary.run_id)
+    links = find_links(run, registry.model, summary.version).labelled()
     return ChallengerDetails(summary, facts, describe(facts, links, summary.version, file))
 
 
@@ -102,6 +101,7 @@ def review_challenger(
     reviewer: str,
     reason: str,
     question: str | None = None,
+    channel: ReviewChannel = ReviewChannel.PYTHON,
 ) -> VersionSummary:
     """Record a reviewer's decision on exactly what the reviewer saw; nothing is promoted yet.
 
@@ -120,6 +120,8 @@ def review_challenger(
     question : str or None
         The `question_id` of what the reviewer was shown. Without it, the version as it is now
         counts as seen.
+    channel : ReviewChannel
+        How the decision came. `review.channels` says which ones may decide.
 
     Returns
     -------
@@ -129,11 +131,52 @@ def review_challenger(
     Raises
     ------
     ReviewError
-        If the version does not wait for review, or is not what the reviewer saw.
+        If the version does not wait for review, is not what the reviewer saw, if decisions may
+        not come this way, or if a required reason is missing. An answer to an offered version
+        that is refused is kept in the record.
     """
     registry = ModelRegistry.connect(monitor.model)
+    if sentence := find_closed(monitor, channel):
+        raise ReviewError(f"{sentence} Nothing was changed.", code=Code.CHANNEL_CLOSED)
     seen = _pick(list_challengers(monitor), monitor, version)
-    if seen.is_pending and (expiry := _find_expiry(monitor, seen)):
+    try:
+        check_reason(monitor, reason)
+        _decide(monitor, registry, seen, approve, reviewer, reason, question, channel)
+    except ReviewError as error:
+        # Who answers a command without a reason is told so at once, and has not answered yet.
+        is_answer = error.code != Code.NO_REASON or question is not None
+        if is_answer and seen.review and ReviewStatus(seen.review).is_asked:
+            how = channel.identity()
+            registry.decisions.keep_refused(seen, approve, reviewer, reason, error, how)
+        raise
+    decided = registry.versions.get(seen.version)
+    log.info("review_challenger: version %s is %s by %s", decided.version, decided.review, reviewer)
+    return decided
+
+
+def check_reason(monitor: Monitor, reason: str) -> None:
+    """Refuse a decision without the reason that the monitor asks for."""
+    if monitor.review.reason == "required" and not reason.strip():
+        raise ReviewError(
+            "A decision needs a reason, for the record. Say why in a few words: --reason on the "
+            "command line, the tag rtscv.reason in MLflow. To allow decisions without one, set "
+            "review.reason to optional in the monitor.",
+            code=Code.NO_REASON,
+        )
+
+
+def _decide(
+    monitor: Monitor,
+    registry: ModelRegistry,
+    seen: VersionSummary,
+    approve: bool,
+    reviewer: str,
+    reason: str,
+    question: str | None,
+    channel: ReviewChannel,
+) -> None:
+    """Record a decision after all checks."""
+    if seen.is_pending and (expiry := _find_expiry(monitor, registry.versions, seen)):
         registry.versions.close_review(seen.version, ReviewStatus(expiry.status), expiry.reason)
     if approve:
         _check_files(registry, seen)
@@ -150,18 +193,27 @@ def review_challenger(
         reviewer,
         reason,
         seen_champion=seen.champion_version,
-        seen_report=seen.report_sha256,
-        seen_model=seen.model_sha256,
+        seen_seal=seen.seal.digest if seen.seal else "",
+        how=channel.identity(),
     )
-    decided = registry.versions.get(seen.version)
-    log.info("review_challenger: version %s is %s by %s", decided.version, decided.review, reviewer)
-    return decided
 
 
 def question_id(version: VersionSummary) -> str:
-    """Return what identifies a decision: version, champion, and digests of report and model."""
-    digests = (version.report_sha256[:12] or "none", version.model_sha256[:12] or "none")
-    return f"version-{version.version}.champion-{version.champion_version}.{'.'.join(digests)}"
+    """Return what identifies a decision: version, champion, and the seal of what was judged."""
+    seal = version.seal.digest[:24] if version.seal else "none"
+    return f"version-{version.version}.champion-{version.champion_version}.{seal}"
+
+
+def find_closed(monitor: Monitor, channel: ReviewChannel) -> str:
+    """Return a sentence if decisions may not come this way; empty if they may."""
+    allowed = monitor.open_channels
+    if channel in allowed:
+        return ""
+    ways = ", ".join(each.label for each in allowed) or "no way at all"
+    why = "review.channels lists the ways"
+    if monitor.review.channels is None:
+        why = "airflow.reviewers names who may decide, and only Airflow proves who someone is"
+    return f"Decisions by {channel.label} are closed here: {why}. Decide by {ways}."
 
 
 def promote_challenger(monitor: Monitor, version: str) -> VersionSummary:
@@ -200,8 +252,8 @@ def ask_reviewer(monitor: Monitor, version: str) -> ReviewQuestion:
     """Return the question about a version that waits for review."""
     registry = ModelRegistry.connect(monitor.model)
     asked = _pick(list_challengers(monitor), monitor, version)
-    run = registry.run(asked.run_id)
-    facts, links = read_facts(run), find_links(run, registry.model, asked.version).labelled()
+    run, facts = registry.run(asked.run_id), registry.read_facts(asked.run_id)
+    links = find_links(run, registry.model, asked.version).labelled()
     subject = f"May version {asked.version} of {plain(registry.model, 100)} serve?"
     return ReviewQuestion(question_id(asked), subject, ask(facts, links, question_id(asked)))
 
@@ -222,27 +274,53 @@ def find_answer(monitor: Monitor, version: str, warn: Warn = ignore) -> Answer |
         now = f"version {champion}" if champion else "not set"
         why = f"The champion is {now}; it was version {asked.champion_version} when this was asked."
         return Answer.stale(why)
-    if asked.answered:
+    closed = find_closed(monitor, ReviewChannel.MLFLOW_TAG)
+    is_reasoned = monitor.review.reason == "optional" or asked.reason.strip()
+    if asked.answered and is_reasoned and not closed:
         return Answer(asked.answered, asked.reviewer or UNNAMED, asked.reason, recorded=False)
-    expiry = _find_expiry(monitor, asked)
+    expiry = _find_expiry(monitor, versions, asked)
+    if asked.answered and closed and not expiry:
+        warn(f"The tag on version {version} was not carried out. {closed}")
+        return None
     if asked.invalid_answer and not expiry:
         warn(asked.invalid_answer)
+    if asked.answered and not expiry:
+        warn(
+            f"Version {version} was {asked.answered} by tag and waits for its reason: set the tag "
+            f"{REASON_TAG}. Until then nothing is carried out."
+        )
     return expiry
 
 
 def collect_answer(monitor: Monitor, version: str, warn: Warn = ignore) -> Answer | None:
     """Record what `find_answer` finds, after the same checks as for any decision."""
     registry = ModelRegistry.connect(monitor.model)
+    registry.versions.keep_late_answers()
     answer = find_answer(monitor, version, warn)
     if answer is None or answer.recorded:
         return answer
     status = ReviewStatus(answer.status)
     if status.is_answer:
         approve, who, why = status.may_promote, answer.who, answer.reason
-        decided = review_challenger(monitor, version, approve=approve, reviewer=who, reason=why)
+        decided = review_challenger(
+            monitor,
+            version,
+            approve=approve,
+            reviewer=who,
+            reason=why,
+            channel=ReviewChannel.MLFLOW_TAG,
+        )
         return Answer(decided.review, decided.reviewer, decided.reason)
     record = registry.versions.close_review(version, status, answer.reason)
     return Answer(record.kind, record.who, record.reason)
+
+
+def collect_answered(monitor: Monitor, version: str) -> None:
+    """Record a valid answer by tag; one that is refused is kept in the record as such."""
+    try:
+        collect_answer(monitor, version, log.warning)
+    except ReviewError as error:
+        log.warning("review_challenger: %s", error)
 
 
 def carry_out_answer(monitor: Monitor, warn: Warn = ignore) -> tuple[str, Answer] | None:
@@ -260,15 +338,44 @@ def carry_out_answer(monitor: Monitor, warn: Warn = ignore) -> tuple[str, Answer
     return waiting.version, answer
 
 
-def _find_expiry(monitor: Monitor, version: VersionSummary) -> Answer | None:
-    """Return the end of a review that was not answered in time; None if there is time left."""
+def _find_expiry(monitor: Monitor, versions: Versions, version: VersionSummary) -> Answer | None:
+    """Return the end of a review that was not answered in time; None if there is time left.
+
+    A review is closed for good, so the clocks of this machine and of the MLflow server must agree.
+    """
     expires = monitor.review.expires
-    is_late = datetime.now(UTC) - version.created > expires
-    return Answer.expired(f"There was no answer within {expires}.") if is_late else None
+    deadline, now = version.created + expires, datetime.now(UTC)
+    if now <= deadline:
+        return None
+    if has_server(versions.client):
+        at_server = server_time(versions.client)
+        if at_server is None or at_server <= deadline:
+            told = f"{at_server:%Y-%m-%d %H:%M}" if at_server else "not known"
+            log.warning(
+                "The review of version %s has expired by the clock of this machine (%s UTC), but "
+                "not by that of the MLflow server (%s). It stays open; check both clocks.",
+                version.version,
+                f"{now:%Y-%m-%d %H:%M}",
+                told,
+            )
+            return None
+    return Answer.expired(f"There was no answer within {expires}.")
 
 
 def _check_files(registry: ModelRegistry, seen: VersionSummary) -> None:
-    """Refuse to promote files other than those that were compared and reviewed."""
+    """Refuse to promote what is not what was judged and reviewed: facts, report and model."""
+    if seen.seal is None:
+        raise ReviewError(
+            f"Version {seen.version} of {registry.model!r} has no seal: it was made by an earlier "
+            "release. Run its window again.",
+            code=Code.DIGEST_MISMATCH,
+        )
+    try:
+        registry.check_sealed(seen.seal)
+    except ServiceError as error:
+        if error.code not in (Code.DIGEST_MISMATCH, Code.ARTIFACT_MISSING):
+            raise
+        raise ReviewError(str(error), code=Code.DIGEST_MISMATCH) from error
     now = model_digest(registry.client, f"models:/{registry.model}/{seen.version}")
     if now != seen.model_sha256:
         raise ReviewError(
@@ -279,18 +386,23 @@ def _check_files(registry: ModelRegistry, seen: VersionSummary) -> None:
         )
 
 
-def undo_roll_back(monitor: Monitor, reviewer: str, reason: str) -> str:
+def undo_roll_back(
+    monitor: Monitor, reviewer: str, reason: str, channel: ReviewChannel = ReviewChannel.PYTHON
+) -> str:
     """Undo the last rollback; return the version that serves again."""
+    check_reason(monitor, reason)
     registry = ModelRegistry.connect(monitor.model)
     taken = registry.decisions.rolled_back_version()
     for one in list_challengers(monitor):
-        if one.version == taken:
+        if one.version == taken and one.seal is not None:
             _check_files(registry, one)
-    return registry.decisions.undo_roll_back(reviewer, reason).version
+    return registry.decisions.undo_roll_back(reviewer, reason, channel.identity()).version
 
 
-def roll_back(monitor: Monitor, reviewer: str, reason: str) -> str:
-    """Restore the previous champion.
+def roll_back(
+    monitor: Monitor, reviewer: str, reason: str, channel: ReviewChannel = ReviewChannel.PYTHON
+) -> str:
+    """Restore the previous champion. This may come by every channel, since it is an emergency.
 
     Parameters
     ----------
@@ -300,18 +412,48 @@ def roll_back(monitor: Monitor, reviewer: str, reason: str) -> str:
         Who decided.
     reason : str
         Why, for the record.
+    channel : ReviewChannel
+        How the decision came.
 
     Returns
     -------
     str
         The version that serves again.
     """
-    return ModelRegistry.connect(monitor.model).decisions.roll_back(reviewer, reason).version
+    check_reason(monitor, reason)
+    decisions = ModelRegistry.connect(monitor.model).decisions
+    return decisions.roll_back(reviewer, reason, channel.identity()).version
 
 
-def verify_audit(monitor: Monitor) -> History:
-    """Return all decisions and alias moves of a model, and what is wrong with their record."""
-    return ModelRegistry.connect(monitor.model).decisions.history()
+def verify_audit(monitor: Monitor, checkpoint: Checkpoint | None = None) -> History:
+    """Return all decisions and alias moves of a model, and what is wrong with their record.
+
+    With a checkpoint, the record must also hold what it held then.
+    """
+    registry = ModelRegistry.connect(monitor.model)
+    history = registry.decisions.history()
+    if checkpoint is None:
+        return history
+    changes = checkpoint.find_changes(registry.model, history.records)
+    return replace(history, problems=(*history.problems, *changes))
+
+
+def take_checkpoint(monitor: Monitor) -> Checkpoint:
+    """Return how far the record of decisions goes now, to be kept outside of MLflow."""
+    registry = ModelRegistry.connect(monitor.model)
+    return Checkpoint.of(registry.model, registry.versions.journal().read())
+
+
+def repair_audit(monitor: Monitor, who: str, reason: str) -> str:
+    """Found a new ledger with what is left of the old one; return what was kept, as a sentence."""
+    registry = ModelRegistry.connect(monitor.model)
+    kept = registry.ledger.repair(is_valid_claim)
+    entry = Entry(REPAIRED, "", "", who, reason, {"claims": str(kept)})
+    records = registry.versions.journal().append(lambda records: entry)
+    return (
+        f"A new ledger of {registry.model!r} was founded with {kept} claims of the old one. Its "
+        f"record has {len(records)} entries; the last one says that you repaired it."
+    )
 
 
 def approve_as_baseline(monitor: Monitor, interval: Interval) -> str:

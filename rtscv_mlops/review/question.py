@@ -35,7 +35,7 @@ def one_line(facts: WindowFacts) -> str:
         return "  ".join([*parts, text.plain(facts.headline, 200)])
     if facts.detected:
         groups = text.counted(len(facts.clusters), "group")
-        parts.append(text.rate(facts.unknown_rate, facts.unknown_rate_interval))
+        parts.append(text.unknown_share(facts))
         parts.append(f"{text.counted(facts.unknowns, 'row')} in {groups}")
     else:
         parts.append(f"nothing new in {text.counted(facts.sampled, 'row')}")
@@ -154,9 +154,9 @@ class _ReviewText:
             Label.ROWS: f"{facts.rows:,}{copies}",
             Label.SAMPLED: f"{facts.sampled:,}",
             Label.UNKNOWNS: f"{facts.unknowns:,} in {groups}" if facts.assessed else "",
-            Label.UNKNOWN_RATE: text.rate(facts.unknown_rate, facts.unknown_rate_interval),
+            Label.UNKNOWN_RATE: text.unknown_share(facts),
             Label.P_VALUE: text.probability(facts.p_value),
-            Label.FALSE_RATE: text.percent(facts.known_false_rate),
+            Label.FALSE_RATE: text.percent(facts.told_false_rate, ""),
             Label.COMPARED_WITH: markdown(facts.null or text.NOT_KNOWN, 200),
         }
         return _table(["What", "Value"], (row for row in values.items() if row[1]))
@@ -194,17 +194,22 @@ class _ReviewText:
         rows = f"{text.counted(comparison.rows, 'known row')} ({markdown(comparison.how, 120)})"
         header = [
             *(Label.CLASS, Label.CLASS_ROWS, Label.CHAMPION, Label.CHALLENGER),
-            Label.CALLED_UNKNOWN,
+            *(Label.CHANGE, Label.CALLED_UNKNOWN),
         ]
         classes = text.class_rows(comparison)
         cells = (
-            [markdown(row.known.label, 40), row.rows, row.champion, row.challenger, row.unknown]
+            [
+                *(markdown(row.known.label, 40), row.rows, row.champion, row.challenger),
+                *(row.change, row.unknown),
+            ]
             for row in classes[:MAX_ROWS]
         )
         table = _capped(_table(header, cells), len(classes) - MAX_ROWS, "class", "classes")
+        offer = self.facts.challenger
+        kind = f"{markdown(offer.why, 400)}{BREAK}" if offer and offer.why else ""
         return (
-            f"On {rows}: champion {champion}; challenger {challenger}. Largest loss first."
-            f"\n\n{table}"
+            f"{kind}On {rows}: champion {champion}; challenger {challenger}. Largest loss first; "
+            f"{text.NOISE}\n\n{table}"
         )
 
     def drift(self) -> str:
@@ -255,7 +260,7 @@ class _ReviewText:
         file = shlex.quote(file) if file else f"{monitor}.yaml"
         commands = "\n".join(
             f"rtscv-mlops review {verb} {file} --version {text.shell_word(version, 'N')} "
-            "--reviewer YOUR-NAME"
+            "--reviewer YOUR-NAME --reason WHY"
             for verb in ("approve", "reject")
         )
         answers = " or ".join(f"`{answer}`" for answer in ReviewStatus.answers())

@@ -1,15 +1,17 @@
 """Tables and queries of any database that SQLAlchemy reaches, read in batches.
 
 Bounds travel as parameters, and names are checked against the catalogue. No message shows the
-address or the password of a database.
+address of a server or a password.
 """
 
 import os
 import re
+import string
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
+from pathlib import Path
 from typing import Any, Self
 from zoneinfo import ZoneInfo
 
@@ -18,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from rtscv_mlops.config.inputs import TableSettings
-from rtscv_mlops.errors import Code, ConfigError, ServiceError, WindowError
+from rtscv_mlops.errors import Code, ConfigError, NotAssessed, ServiceError, WindowError
 from rtscv_mlops.sources.stream import Batches, Budget, RowStream, batch_rows
 from rtscv_mlops.sources.times import Span, sorts_by_time
 from rtscv_mlops.text import nearest, redact, shown
@@ -26,6 +28,7 @@ from rtscv_mlops.text import nearest, redact, shown
 QUERY = "the result of `query:`"
 SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
 MISSING = re.compile(r"no such (table|column)|does not exist|undefined", re.IGNORECASE)
+DAY_PATTERN = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*"
 # By default these drivers wait forever for a server that accepts connections but never answers.
 CONNECT_ARGS = {
     name: {"connect_timeout": 30}
@@ -136,7 +139,12 @@ class Relation:
             return (sa.false(),)
         if all(isinstance(value, str) and sorts_by_time(value) for value in examples):
             first, last = span.text_bounds()
-            return column >= first, column < last
+            near = sa.and_(column >= first, column < last)
+            odd = sa.not_(_starts_with_day(column, connection.dialect.name))
+            # Text of another form sorts anywhere. Such rows are read, to be refused and shown.
+            if connection.execute(sa.select(column).where(odd).limit(1)).first() is not None:
+                return (sa.or_(near, odd),)
+            return (near,)
         if not all(isinstance(value, date) for value in examples):
             return ()  # Reading all rows ends in an error that shows these values.
         with_time = isinstance(examples[0], datetime)
@@ -147,6 +155,19 @@ class Relation:
         if with_time:
             return column >= start, column <= end
         return column >= start.date(), column <= end.date()
+
+
+def _starts_with_day(column: sa.ColumnElement[Any], dialect: str) -> sa.ColumnElement[bool]:
+    """Return the condition that a text starts with a day in ISO 8601, and so sorts by time.
+
+    It costs one pass over the column, in functions that every database has.
+    """
+    if dialect == "sqlite":  # Ten times as fast there. Bytes sort after letters.
+        return sa.and_(column.op("GLOB")(DAY_PATTERN), column < "A")
+    rest = sa.func.substr(column, 1, len("2026-01-05"))
+    for digit in string.digits:
+        rest = sa.func.replace(rest, digit, "")
+    return sa.and_(column.like("____-__-__%"), rest == "--")
 
 
 @contextmanager
@@ -201,8 +222,8 @@ def _create_engine(settings: TableSettings) -> sa.Engine:
                 f"The environment variable {settings.url_env} of `url_env:` is not set."
             )
     try:
-        drivername = sa.make_url(address or "").drivername
-        return sa.create_engine(address or "", connect_args=CONNECT_ARGS.get(drivername, {}))
+        url = sa.make_url(address or "")
+        engine = sa.create_engine(url, connect_args=CONNECT_ARGS.get(url.drivername, {}))
     except (exc.NoSuchModuleError, ModuleNotFoundError) as error:
         raise ConfigError(
             f"The driver of the database is not installed ({error}). Install it."
@@ -212,6 +233,14 @@ def _create_engine(settings: TableSettings) -> sa.Engine:
             "The database address cannot be read. Write it like "
             "postgresql+psycopg2://user@host/database."
         ) from None
+    # SQLite would create a file that does not exist. Names with a colon are no files.
+    file = url.database if engine.dialect.name == "sqlite" else None
+    if file and ":" not in file and not Path(file).is_file():
+        raise NotAssessed(
+            Code.NO_INPUT,
+            f"There is no SQLite file {file}. Nothing was created; correct the database's address.",
+        )
+    return engine
 
 
 def _read_only(connection: sa.Connection) -> sa.Connection:

@@ -26,6 +26,8 @@ from rtscv_mlops.text import counted, listed
 SCHEMES = {"file", "local", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"}
 WILDCARDS = "*?["
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".rar", ".bz2", ".xz")
+TABLE_SIGNS = {"_delta_log": "Delta Lake", ".hoodie": "Apache Hudi"}
+ICEBERG_SNAPSHOT = ".metadata.json"
 BLOCK = 1 << 20
 END = 1 << 16
 
@@ -165,6 +167,8 @@ def find_files(settings: TableSettings, formats: Sequence[Format]) -> FileListin
         files.append(File(filesystem, name, relative_path, format_, info["size"], _version(info)))
     if not files:
         raise NotAssessed(Code.NO_INPUT, f"No {' or '.join(titles)} file matches {address}.")
+    with reaching(address):
+        _refuse_tables(files)
     mixed = [title for title in titles if title in {file.format.title for file in files}]
     if len(mixed) > 1:
         raise WindowError(
@@ -278,6 +282,44 @@ def _version(info: Mapping[str, Any]) -> str:
         if info.get(name) is not None:
             return str(info[name])
     return ""
+
+
+def _refuse_tables(files: Sequence[File]) -> None:
+    """Refuse files that belong to a table, whose log decides which of their rows still exist.
+
+    The folder of a table may be the one of `path:`, below it or above it.
+    """
+    filesystem = files[0].filesystem
+    paths = {file.path for file in files}
+    if isinstance(filesystem, LocalFileSystem):
+        paths |= {Path(path).resolve().as_posix() for path in paths}
+    folders: set[str] = set()
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    for folder in sorted(folders):
+        kind = _table_kind(filesystem, folder)
+        if kind is not None:
+            raise WindowError(
+                f"{folder} is a table of {kind}, so its files still hold rows that were deleted or "
+                "replaced. Export a snapshot of the table to Parquet files and set `path:` to "
+                "them, or set `query:` to read it through a database that knows such tables.",
+                code=Code.TABLE_FORMAT,
+            )
+
+
+def _table_kind(filesystem: Any, folder: str) -> str | None:
+    """Return which format's log a folder has; None if it has none."""
+    try:
+        for sign, kind in TABLE_SIGNS.items():
+            if filesystem.exists(f"{folder}/{sign}"):
+                return kind
+        names = filesystem.ls(f"{folder}/metadata", detail=False)
+        return "Apache Iceberg" if any(ICEBERG_SNAPSHOT in name for name in names) else None
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return None  # Folders above `path:` need not be readable.
 
 
 def _check_links(files: Sequence[File], root: Path) -> None:

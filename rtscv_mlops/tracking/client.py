@@ -4,12 +4,16 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 import mlflow
 import requests
+from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.store.entities import PagedList
 from mlflow.tracking import MlflowClient as MlflowClient
@@ -28,6 +32,8 @@ CLIENT_DEFAULTS = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
 """Environment variables of MLflow's client, where the user has not set them."""
+PAGE = 1000
+"""Results of a search that are fetched at once."""
 ABSENT = ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND")
 NOT_JSON = "not in a valid JSON format"
 ERROR_STATUS = re.compile(r"too many (\d+) error responses")
@@ -58,17 +64,29 @@ def tracking_uri(settings: ModelSettings) -> str:
     return uri
 
 
-def connect(settings: ModelSettings) -> MlflowClient:
+def connect(settings: ModelSettings, *, create: bool = False) -> MlflowClient:
     """Return a client, and point MLflow's fluent functions at the same server."""
-    client = open_client(settings)
+    client = open_client(settings, create=create)
     mlflow.set_tracking_uri(client.tracking_uri)
     mlflow.set_registry_uri(client.tracking_uri)
     return client
 
 
-def open_client(settings: ModelSettings) -> MlflowClient:
-    """Return a client and leave global state alone, for threads that read several servers."""
+def open_client(settings: ModelSettings, *, create: bool = False) -> MlflowClient:
+    """Return a client and leave global state alone, for threads that read several servers.
+
+    An SQLite file that does not exist is an error, since MLflow would create it, unless a store is
+    to be created.
+    """
     uri = tracking_uri(settings)
+    scheme, _, name = uri.partition("?")[0].partition(":///")
+    is_file = scheme.startswith("sqlite") and name and ":" not in name  # and not in memory
+    file = Path(name)
+    if is_file and not create and not (file.is_file() and file.stat().st_size):
+        raise ConfigError(
+            f"There is no MLflow database at {file}; nothing was created. Correct the address in "
+            "model.tracking_uri or its variable, or register a champion there first."
+        )
     for name, value in CLIENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     return MlflowClient(uri, uri)
@@ -191,6 +209,17 @@ def read_pages(search: Callable[[str | None], PagedList[T]]) -> Iterator[T]:
             return
 
 
+def search_versions(client: MlflowClient, model: str, condition: str) -> Iterator[ModelVersion]:
+    """Yield a model's versions that meet a condition, which may be empty; names may have quotes."""
+    quote = "'" if "'" not in model else '"'
+    named = f"name = {quote}{model}{quote}" if quote not in model else ""
+    wanted = " and ".join(filter(None, (condition, named)))
+    versions: Iterator[ModelVersion] = read_pages(
+        lambda token: client.search_model_versions(wanted, PAGE, page_token=token)
+    )
+    yield from (version for version in versions if version.name == model)
+
+
 def make_experiment(client: MlflowClient, name: str, artifacts: str) -> None:
     """Create an experiment that stores its artifacts at this address, unless it exists."""
     with asking(f"create the experiment {name!r}"):
@@ -230,6 +259,17 @@ def server_version(client: MlflowClient) -> str:
         return ""
     version = answer.text.strip()
     return version if answer.ok and VERSION.fullmatch(version) else ""
+
+
+def server_time(client: MlflowClient) -> datetime | None:
+    """Return the time of the server's clock; None where there is no server, or it does not tell."""
+    if not has_server(client):
+        return None
+    try:
+        answer = requests.get(f"{public_address(client)}/version", timeout=10)
+        return parsedate_to_datetime(answer.headers["Date"]).astimezone(UTC)
+    except (requests.RequestException, KeyError, ValueError):
+        return None
 
 
 def public_address(client: MlflowClient) -> str:

@@ -3,16 +3,19 @@
 MLflow has no transactions, and its aliases and tags go to the last writer. Two of its writes go
 to the first writer, and the ledger relies on them: the name of an experiment is unique, and a
 run's param never changes. So a model's experiment names its ledger, a run, when it is created,
-and a claim is a param of that run.
+and a claim is a param of that run. Claims are signed if there is a key. A param that is not a
+valid claim is passed over: the claim of that name is then the first valid one in the next slots.
+
+Reading never creates or restores anything, so that people who may only read can look.
 """
 
 import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -22,18 +25,23 @@ from mlflow.entities import Experiment, LifecycleStage
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from rtscv_mlops.errors import Code, ServiceError
+from rtscv_mlops.config.values import CHALLENGER
+from rtscv_mlops.errors import Code, ConfigError, ServiceError
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.client import asking
+from rtscv_mlops.tracking.client import asking, get_or_none, search_versions
+from rtscv_mlops.tracking.signing import KEY_VARIABLE, SIGNATURE_LENGTH, Signer, is_signed
 
 Created = TypeVar("Created")
 P = ParamSpec("P")
 
-LEDGERS = "rtscv-ledgers"
-"""The experiment that holds the ledgers of all models."""
+FOUNDED = "founded"
+"""The first claim of a ledger: with a key, it shows that a holder of the key founded it."""
+IS_CHALLENGER = f"tags.`{tags.KIND}` = '{CHALLENGER}'"
 NAME_LIMIT = 250
 VALUE_LIMIT = 6000
 MOST_TAKES = 99
+MOST_SLOTS = 20
+"""Claims of one name that others may spoil before we give up."""
 RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 PAUSES = (0.5, 2.0, 8.0)
 """Seconds to wait after a failed create, before looking for what it left."""
@@ -51,58 +59,196 @@ _one_create_at_a_time = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a ledger is: its run, and the experiment that the model's runs belong to."""
+
+    run_id: str
+    experiment_id: str
+    is_deleted: bool = False
+    """Whether the experiment is deleted: it can be read, and is restored before a write."""
+
+
+Validity = Callable[[str, str], bool]
+"""Returns whether the text of a claim is valid, by the claim's name."""
+
+
+def any_text(name: str, text: str) -> bool:
+    """Take every text for a valid claim."""
+    return True
+
+
+@dataclass(slots=True)
 class Ledger:
-    """The claims of one model; `experiment_id` is where its runs belong."""
+    """The claims of one model. It is founded by the first claim."""
 
     client: MlflowClient
     model: str
-    run_id: str
-    experiment_id: str
+    signer: Signer = field(default_factory=Signer.from_environment)
+    _place: Place | None = field(default=None, init=False)
+    _founded_by: str | None = field(default=None, init=False)
 
     @classmethod
     def open(cls, client: MlflowClient, model: str) -> "Ledger":
         """Return the model's ledger; it is created once, however many ask at the same time."""
-        founder = _Founder(client, model)
-        with asking(f"open the ledger of {model!r}"):
-            home = founder.experiment(experiment_name(model))
-            # A team may have created the experiment first, to choose where its artifacts go. Its
-            # tags can no longer be claimed, so a second experiment that only we create names the
-            # ledger.
-            named = tags.LEDGER in home.tags
-            anchor = home if named else founder.experiment(f"{home.name}/ledger")
-        if tags.LEDGER not in anchor.tags:
+        ledger = cls(client, model)
+        ledger.found()
+        return ledger
+
+    @property
+    def run_id(self) -> str:
+        return self.found().run_id
+
+    @property
+    def experiment_id(self) -> str:
+        return self.found().experiment_id
+
+    def find(self) -> Place | None:
+        """Return where the ledger is; None if there is none yet. Nothing is created."""
+        if self._place is None:
+            with asking(f"look for the ledger of {self.model!r}"):
+                self._place = _Founder(self.client, self.model, self.signer).find()
+        return self._place
+
+    def found(self) -> Place:
+        """Return where the ledger is; it is created if there is none, restored if deleted."""
+        place = self.find()
+        if place is None or place.is_deleted:
+            with asking(f"create the ledger of {self.model!r}"):
+                place = _Founder(self.client, self.model, self.signer).found(place)
+                self._place = place
+        return place
+
+    def params(self) -> dict[str, str]:
+        """Return what is stored in the ledger, valid or not; nothing if there is no ledger."""
+        place = self.find()
+        if place is None:
+            return {}
+        with asking(f"read the ledger of {self.model!r}"):
+            run = get_or_none(self.client.get_run, place.run_id)
+        if run is None:
             raise ServiceError(
-                f"The MLflow experiment {anchor.name!r} does not name the ledger of {model!r} in "
-                f"its tag {tags.LEDGER}, so nothing can be claimed. Rename that experiment.",
+                f"The ledger of {self.model!r}, the run {place.run_id}, is gone from MLflow for "
+                "good, and with it the record of decisions. Nothing is judged or decided until a "
+                "person has looked. Then found a new one: `rtscv-mlops audit repair MONITOR`.",
                 code=Code.NO_LEDGER,
             )
-        return cls(client, model, anchor.tags[tags.LEDGER], home.experiment_id)
+        params: dict[str, str] = run.data.params
+        if self.signer.keys and self._verified(FOUNDED, params.get(FOUNDED, "")) != self.model:
+            raise ServiceError(
+                f"The ledger of {self.model!r}, the run {place.run_id}, was not founded with the "
+                f"key in {KEY_VARIABLE}: the key is new here, or the experiment's tag "
+                f"{tags.LEDGER} was pointed at another run. Nothing is judged or decided until a "
+                "person has looked. Then sign what is there: `rtscv-mlops audit repair MONITOR`.",
+                code=Code.NO_LEDGER,
+            )
+        return params
 
-    def claims(self) -> dict[str, str]:
-        """Return every claim by name."""
-        with asking(f"read the ledger of {self.model!r}"):
-            run = self.client.get_run(self.run_id)
-            if run.info.lifecycle_stage == LifecycleStage.DELETED:
-                restore_run(self.client, self.run_id)
-            claims: dict[str, str] = run.data.params
-            return claims
+    def claims(self, is_valid: Validity = any_text) -> dict[str, str]:
+        """Return every valid claim by name."""
+        return self._claims_of(self.params(), is_valid)
 
-    def claim(self, name: str, value: str) -> str:
+    def _claims_of(self, params: Mapping[str, str], is_valid: Validity) -> dict[str, str]:
+        """Return the valid claims; in a ledger that is not signed, signatures do not count."""
+        must_be_signed = is_signed(params.get(FOUNDED, ""))
+        claims: dict[str, str] = {}
+        for name in params:
+            if name != FOUNDED and SLOT.search(name) is None:
+                for slot in _slots(name):
+                    if slot not in params:
+                        break
+                    stored = params[slot]
+                    if must_be_signed and not is_signed(stored):
+                        continue
+                    text = self._verified(slot, stored) if must_be_signed else stored
+                    if text is not None and is_valid(name, text):
+                        claims[name] = text
+                        break
+        return claims
+
+    def invalid(self, is_valid: Validity = any_text) -> list[str]:
+        """Return the names of params that are not valid claims."""
+        return [
+            slot
+            for slot, stored in self.params().items()
+            if (text := self._verified(slot, stored)) is None
+            or not is_valid(SLOT.sub("", slot), text)
+        ]
+
+    def claim(self, name: str, value: str, is_valid: Validity = any_text) -> str:
         """Write a claim unless there is one of this name; return the value that holds."""
-        if len(value) > VALUE_LIMIT:
-            raise ValueError(f"The claim {name} has {len(value)} characters, over {VALUE_LIMIT}.")
+        if len(value) > VALUE_LIMIT - SIGNATURE_LENGTH:
+            raise ValueError(f"The claim {name} has {len(value)} characters, which is too long.")
         name = safe_name(name)
+        for slot in _slots(name):
+            stored = self._write(slot, self.signer.sign(self._subject(slot), value))
+            text = self._verified(slot, stored)
+            if text is not None and is_valid(name, text):
+                return text
+        raise ServiceError(
+            f"All {MOST_SLOTS} places for {name!r} in the ledger of {self.model!r} hold text that "
+            f"is not valid. Find out who writes to the run {self.run_id}, then found a new ledger: "
+            "`rtscv-mlops audit repair MONITOR`.",
+            code=Code.NO_LEDGER,
+        )
+
+    def _write(self, slot: str, stored: str) -> str:
+        """Write a param unless it exists; return the value that holds."""
+        run_id = self.found().run_id
+        if not self.signer.keys and is_signed(self._founding()):
+            raise ConfigError(
+                f"The ledger of {self.model!r} is signed, and this process has no key, so it may "
+                f"not write there. Set the environment variable {KEY_VARIABLE} here too."
+            )
         try:
-            self.client.log_param(self.run_id, name, value, synchronous=True)
+            self.client.log_param(run_id, slot, stored, synchronous=True)
         except MlflowException:
-            held = self.claims().get(name)
+            held = self.params().get(slot)
             if held is not None:
                 return held
-            # The claim is free, so MLflow refused it for another reason, such as a ledger that was
-            # deleted and has just been restored.
-            with asking(f"write {name} to the ledger of {self.model!r}"):
-                self.client.log_param(self.run_id, name, value, synchronous=True)
-        return value
+            # The claim is free, so MLflow refused it for another reason, such as a deleted ledger.
+            with asking(f"write {slot} to the ledger of {self.model!r}"):
+                restore_run(self.client, run_id)
+                self.client.log_param(run_id, slot, stored, synchronous=True)
+        return stored
+
+    def _founding(self) -> str:
+        if self._founded_by is None:
+            self._founded_by = self.params().get(FOUNDED, "")
+        return self._founded_by
+
+    def _verified(self, slot: str, stored: str) -> str | None:
+        return self.signer.verify(self._subject(slot), stored)
+
+    def _subject(self, slot: str) -> str:
+        place = self.find()
+        return subject(self.model, place.run_id if place else "", slot)
+
+    def repair(self, is_valid: Validity = any_text) -> int:
+        """Found a new ledger with the claims of the old one; return how many there were.
+
+        For a person who has looked: claims are taken over as they stand, signed or not, unless a
+        key of ours shows that another wrote them. Of a renamed model, the old name's are taken.
+        """
+        with asking(f"repair the ledger of {self.model!r}"):
+            claims, founder = {}, _Founder(self.client, self.model, self.signer)
+            place = founder.find() or founder.take_over_renamed()
+            run = get_or_none(self.client.get_run, place.run_id) if place else None
+            if place is not None and run is not None:
+                old = Ledger(self.client, run.data.tags.get(tags.MODEL, self.model), self.signer)
+                old._place = place
+                claims = old._claims_of(run.data.params, is_valid)
+            run_id = founder.create_ledger()
+            if place is None:
+                self._place = founder.name_ledger(run_id)
+            else:
+                self._place = Place(run_id, place.experiment_id)
+            for name, text in claims.items():
+                signed = self.signer.sign(self._subject(name), text)
+                self.client.log_param(run_id, name, signed, synchronous=True)
+            if place is not None:
+                founder.point_at(run_id)
+            self._founded_by = None
+        return len(claims)
 
     def settle(self, kind: str, key: str, candidates: "Candidates") -> str:
         """Return the one candidate of a key; it is created if there is none.
@@ -158,6 +304,20 @@ class Candidates(Protocol):
         """Remove a candidate that lost."""
 
 
+SLOT = re.compile(r" [0-9]+$")
+
+
+def _slots(name: str) -> Iterator[str]:
+    """Name the params that may hold a claim: the next one counts if the one before is spoilt."""
+    yield name
+    yield from (f"{name} {number}" for number in range(2, MOST_SLOTS + 1))
+
+
+def subject(model: str, run_id: str, slot: str) -> str:
+    """Return where a claim belongs, for its signature."""
+    return f"{model}\n{run_id}\n{slot}"
+
+
 def _takes(kind: str, key: str) -> Iterator[str]:
     """Name the claims on a key: a further one counts when what held the one before is gone."""
     yield safe_name(f"{kind}.{key}")
@@ -179,33 +339,117 @@ def safe_name(text: str, limit: int = NAME_LIMIT) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Founder:
-    """Creates the experiments of a model, and its ledger with the first of them."""
+    """Creates the experiments of a model, and its ledger.
+
+    `rtscv/<model>` has the runs of its windows, and `rtscv/<model>/ledger` the ledger: each team
+    grants rights to its own. The first of them that was created with the tag names the ledger. A
+    team may have created it before us, to choose where its artifacts go: its tags can no longer be
+    claimed, so a third experiment that only we create, `rtscv/<model>/anchor`, names the ledger.
+    """
 
     client: MlflowClient
     model: str
+    signer: Signer
 
-    def experiment(self, name: str) -> Experiment:
-        """Return an experiment that names a ledger, unless a team created it without one."""
-        experiment = self.client.get_experiment_by_name(name)
-        if experiment is None:
-            ledger = self._create_ledger()
-            named = {tags.LEDGER: ledger, tags.MODEL: self.model}
-            experiment = self._get_or_create(name, named)
-            if experiment.tags.get(tags.LEDGER) != ledger:  # A concurrent writer was first.
-                repeat(self.client.delete_run, ledger)
-        return self._restored(experiment)
+    def find(self) -> Place | None:
+        """Return where the ledger is; None if no experiment names one."""
+        home = self.client.get_experiment_by_name(experiment_name(self.model))
+        if home is None:
+            return None
+        is_deleted = home.lifecycle_stage == LifecycleStage.DELETED
+        if tags.LEDGER in home.tags:
+            return Place(home.tags[tags.LEDGER], home.experiment_id, is_deleted)
+        # Until version 0.4 the experiment of that name with /ledger was the anchor.
+        for name in ("anchor", "ledger"):
+            anchor = self.client.get_experiment_by_name(f"{home.name}/{name}")
+            if anchor is not None and tags.LEDGER in anchor.tags:
+                return Place(anchor.tags[tags.LEDGER], home.experiment_id, is_deleted)
+        return None
 
-    def _create_ledger(self) -> str:
-        home = self._restored(self._get_or_create(LEDGERS, {})).experiment_id
+    def found(self, deleted: Place | None = None) -> Place:
+        """Create the ledger and the experiments that are missing; restore one that is deleted."""
+        name = experiment_name(self.model)
+        if deleted is not None:
+            self._restored(self.client.get_experiment(deleted.experiment_id))
+            return Place(deleted.run_id, deleted.experiment_id)
+        if any(search_versions(self.client, self.model, IS_CHALLENGER)):
+            raise ServiceError(
+                f"{self.model!r} has challengers, and no experiment {name!r} that names their "
+                "ledger: it was deleted for good, or the model was renamed. So it is not known "
+                "what was decided about them. Nothing is judged until a person has looked. Then "
+                "run `rtscv-mlops audit repair MONITOR`.",
+                code=Code.NO_LEDGER,
+            )
+        return self.name_ledger(self.create_ledger())
+
+    def name_ledger(self, ledger: str) -> Place:
+        """Create the experiments that are missing; one of them names the ledger of all writers."""
+        name = experiment_name(self.model)
+        named = {tags.LEDGER: ledger, tags.MODEL: self.model}
+        home = self._get_or_create(name, named)
+        anchor = home if tags.LEDGER in home.tags else self._get_or_create(f"{name}/anchor", named)
+        held = anchor.tags.get(tags.LEDGER)
+        if held is None:
+            raise ServiceError(
+                f"The MLflow experiment {anchor.name!r} does not name the ledger of "
+                f"{self.model!r} in its tag {tags.LEDGER}, so nothing can be claimed. Rename that "
+                "experiment.",
+                code=Code.NO_LEDGER,
+            )
+        if held != ledger:  # A concurrent writer was first.
+            repeat(self.client.delete_run, ledger)
+        return Place(held, home.experiment_id)
+
+    def take_over_renamed(self) -> Place | None:
+        """Give the experiments of the model's former name its new name; None if there are none."""
+        for version in search_versions(self.client, self.model, IS_CHALLENGER):
+            run = get_or_none(self.client.get_run, version.run_id or "")
+            home = self.client.get_experiment(run.info.experiment_id) if run else None
+            if home is None:
+                continue
+            names = (home.name, f"{home.name}/anchor", f"{home.name}/ledger")
+            experiments = [self.client.get_experiment_by_name(name) for name in names]
+            former = next(
+                (
+                    each.tags[tags.MODEL]
+                    for each in filter(None, experiments)
+                    if tags.LEDGER in each.tags
+                ),
+                self.model,
+            )
+            if get_or_none(self.client.get_registered_model, former) is not None:
+                continue
+            for experiment in filter(None, experiments):
+                name = experiment.name.replace(home.name, experiment_name(self.model), 1)
+                self.client.rename_experiment(experiment.experiment_id, name)
+            return self.find()
+        return None
+
+    def point_at(self, ledger: str) -> None:
+        """Have the experiment that names the ledger name another one."""
+        home = experiment_name(self.model)
+        for name in (home, f"{home}/anchor", f"{home}/ledger"):
+            anchor = self.client.get_experiment_by_name(name)
+            if anchor is not None and tags.LEDGER in anchor.tags:
+                self.client.set_experiment_tag(anchor.experiment_id, tags.LEDGER, ledger)
+                self.client.set_experiment_tag(anchor.experiment_id, tags.MODEL, self.model)
+                return
+
+    def create_ledger(self) -> str:
+        """Return the run of a new ledger, which no experiment names yet."""
+        shelf = self._get_or_create(f"{experiment_name(self.model)}/ledger", {}).experiment_id
         named = {tags.KIND: "ledger", tags.MODEL: self.model}
         run = create_once(
             # A ledger is not looked for: only an experiment can say which one counts, and one
             # whose answer was lost stays empty.
             lambda: None,
-            lambda: self.client.create_run(home, tags=named, run_name=f"ledger of {self.model}"),
+            lambda: self.client.create_run(shelf, tags=named, run_name=f"ledger of {self.model}"),
         )
-        self.client.set_terminated(run.info.run_id)
-        return str(run.info.run_id)
+        run_id = str(run.info.run_id)
+        founded = self.signer.sign(subject(self.model, run_id, FOUNDED), self.model)
+        self.client.log_param(run_id, FOUNDED, founded, synchronous=True)
+        self.client.set_terminated(run_id)
+        return run_id
 
     def _get_or_create(self, name: str, named: dict[str, str]) -> Experiment:
         location = None
@@ -222,7 +466,7 @@ class _Founder:
         experiment = self.client.get_experiment_by_name(name)
         if experiment is None:
             raise ServiceError(f"MLflow created the experiment {name!r} and does not find it.")
-        return experiment
+        return self._restored(experiment)
 
     def _restored(self, experiment: Experiment) -> Experiment:
         if experiment.lifecycle_stage == LifecycleStage.DELETED:

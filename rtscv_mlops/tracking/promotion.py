@@ -6,15 +6,16 @@ out by the winner or, if that process died, by the next one that looks. An alias
 in MLflow directly is outside of this: it is seen and reported, not prevented.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlflow.exceptions import MlflowException
 
 from rtscv_mlops.config.values import PREVIOUS_CHAMPION
 from rtscv_mlops.errors import Code, ReviewError, ServiceError
-from rtscv_mlops.outcomes import ReviewStatus
-from rtscv_mlops.tracking.client import asking, get_or_none, is_absent
+from rtscv_mlops.outcomes import IDENTITY, ReviewStatus
+from rtscv_mlops.tracking import tags
+from rtscv_mlops.tracking.client import asking, get_or_none, is_absent, search_versions
 from rtscv_mlops.tracking.journal import (
     FROM,
     PROMOTED,
@@ -25,11 +26,11 @@ from rtscv_mlops.tracking.journal import (
     last_move,
     outcome,
 )
-from rtscv_mlops.tracking.ledger import repeat
+from rtscv_mlops.tracking.ledger import IS_CHALLENGER, repeat
 from rtscv_mlops.tracking.versions import Versions, VersionSummary
 
 DECISION, UNDOES = "decision", "undoes"
-SEEN_CHAMPION, SEEN_REPORT, SEEN_MODEL = "champion", "report_sha256", "model_sha256"
+SEEN_CHAMPION, SEEN_SEAL = "champion", "seal"
 ROLLED_BACK_TAG = "rtscv.rolled_back"
 
 
@@ -60,19 +61,20 @@ class Decisions:
         reason: str,
         *,
         seen_champion: str,
-        seen_report: str,
-        seen_model: str,
+        seen_seal: str,
+        how: Mapping[str, str] | None = None,
     ) -> Record:
         """Record what a person decided on exactly what that person saw; nothing is promoted yet.
 
+        `how` says how the decision came, and who vouches for the reviewer's identity.
         One decision per version. The same one again, as a retry sends it, returns the first.
         """
         with asking(f"record the decision on version {version} of {self._model!r}"):
             moves = self._moves()
             asked = self.versions.get(version)
-            seen = {SEEN_CHAMPION: seen_champion, SEEN_REPORT: seen_report, SEEN_MODEL: seen_model}
-            status = ReviewStatus.decided(approved)
-            entry = Entry(status, asked.version, asked.key, reviewer, reason, seen)
+            seen = {SEEN_CHAMPION: seen_champion, SEEN_SEAL: seen_seal}
+            status, details = ReviewStatus.decided(approved), {**seen, **(how or {})}
+            entry = Entry(status, asked.version, asked.key, reviewer, reason, details)
 
             def propose(records: list[Record]) -> Entry | None:
                 held = outcome(records, asked.version, asked.key)
@@ -91,6 +93,26 @@ class Decisions:
                 return entry
 
             return self.versions.record_outcome(moves.journal, entry, propose)
+
+    def keep_refused(
+        self,
+        asked: VersionSummary,
+        approved: bool,
+        who: str,
+        reason: str,
+        error: ReviewError,
+        how: Mapping[str, str],
+    ) -> None:
+        """Record a person's answer that was not carried out, and why."""
+        with asking(f"record the answer on version {asked.version} of {self._model!r}"):
+            journal = self.versions.journal()
+            held = outcome(journal.read(), asked.version, asked.key)
+            why = str(error)
+            if held is not None and not ReviewStatus(held.kind).is_answer:
+                why = ReviewStatus.explain_late(held.kind, held.reason)
+            journal.keep_refused(
+                asked.version, asked.key, ReviewStatus.decided(approved), who, reason, why, how
+            )
 
     def promote(self, version: str) -> Record:
         """Make an approved version the champion; a retry of the same decision changes nothing."""
@@ -113,12 +135,13 @@ class Decisions:
                 self._check_seen(asked, seen)
                 self._check_champion(asked, champion, seen[SEEN_CHAMPION])
                 details = {FROM: seen[SEEN_CHAMPION], DECISION: str(decision.number)}
+                details |= {name: seen[name] for name in IDENTITY if name in seen}
                 who, why = decision.who, decision.reason
                 return Entry(PROMOTED, asked.version, asked.key, who, why, details)
 
             return moves.record(propose)
 
-    def roll_back(self, reviewer: str, reason: str) -> Record:
+    def roll_back(self, reviewer: str, reason: str, how: Mapping[str, str] | None = None) -> Record:
         """Make the previous champion the champion again.
 
         It is one step back, not a switch: a second call finds no previous champion and is refused.
@@ -128,7 +151,7 @@ class Decisions:
             interrupted = moves.unconfirmed()
 
             def propose(records: list[Record]) -> Entry | None:
-                details = {FROM: moves.settled_champion() or ""}
+                details = {FROM: moves.settled_champion() or "", **(how or {})}
                 wanted = Entry(ROLLED_BACK, "", "", reviewer, reason, details)
                 if interrupted is not None and interrupted.repeats(wanted):
                     return None
@@ -150,7 +173,9 @@ class Decisions:
             last = last_move(self.versions.journal().read())
         return last.details[FROM] if last is not None and last.kind == ROLLED_BACK else None
 
-    def undo_roll_back(self, reviewer: str, reason: str) -> Record:
+    def undo_roll_back(
+        self, reviewer: str, reason: str, how: Mapping[str, str] | None = None
+    ) -> Record:
         """Promote the version again that the last move took back, by the decision that it had."""
         with asking(f"undo the rollback of {self._model!r}"):
             moves = self._moves()
@@ -176,6 +201,7 @@ class Decisions:
                 key = before[-1].key if before else ""
                 decision = before[-1].details[DECISION] if before else ""
                 details = {FROM: last.version, DECISION: decision, UNDOES: str(last.number)}
+                details |= how or {}
                 return Entry(PROMOTED, version, key, reviewer, reason, details)
 
             return moves.record(propose)
@@ -192,6 +218,14 @@ class Decisions:
                     raise
                 records = []  # The problems say which record is damaged.
             move, now = last_move(records), self.versions.champion()
+            known = {version.version for version in self.versions.all()}
+            problems += [
+                f"Version {version.version} says that it is a challenger, and is not in the "
+                "ledger: it was not made by a monitor, or the ledger is not the one it was made "
+                "with. It cannot be reviewed."
+                for version in search_versions(self.versions.client, self._model, IS_CHALLENGER)
+                if str(version.version) not in known and tags.DUPLICATE_OF not in version.tags
+            ]
         if move is not None and now != move.version:
             problems.append(
                 f"The champion is {f'version {now}' if now else 'not set'}, and version "
@@ -216,14 +250,13 @@ class Decisions:
         return ReviewError(f"Version {held.version} of {self._model!r} {why.rstrip()}", code=code)
 
     def _check_seen(self, asked: VersionSummary, seen: dict[str, str]) -> None:
-        for name, now in ((SEEN_REPORT, asked.report_sha256), (SEEN_MODEL, asked.model_sha256)):
-            if seen[name] != now:
-                raise ReviewError(
-                    f"The {name} of version {asked.version} of {self._model!r} is "
-                    f"{now or 'not set'}, and not {seen[name] or 'empty'} as reviewed. Review it "
-                    "again.",
-                    code=Code.DIGEST_MISMATCH,
-                )
+        now, then = asked.seal.digest if asked.seal else "", seen.get(SEEN_SEAL, "")
+        if not now or now != then:
+            raise ReviewError(
+                f"Version {asked.version} of {self._model!r} has the seal {now[:12] or 'none'}, "
+                f"and was reviewed with {then[:12] or 'none'}. Review it again.",
+                code=Code.DIGEST_MISMATCH,
+            )
 
     def _check_champion(self, asked: VersionSummary, now: str | None, seen: str) -> None:
         if now is None:

@@ -24,7 +24,14 @@ from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_RUN_NAME
 
 from rtscv_mlops.errors import Code, InputError, ServiceError
 from rtscv_mlops.tracking import tags
-from rtscv_mlops.tracking.client import asking, get_or_none, has_server, public_address, read_pages
+from rtscv_mlops.tracking.client import (
+    PAGE,
+    asking,
+    get_or_none,
+    has_server,
+    public_address,
+    read_pages,
+)
 from rtscv_mlops.tracking.ledger import (
     NAME_LIMIT,
     VALUE_LIMIT,
@@ -38,7 +45,6 @@ from rtscv_mlops.tracking.ledger import (
 if TYPE_CHECKING:
     import pandas as pd
 
-PAGE = 1000
 TAG_LIMIT = 5000
 BATCH = 100
 DIGEST_LIMIT = 36
@@ -360,6 +366,13 @@ class RunSummary:
     ended: datetime | None
     baseline: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    tried: int = 0
+    """The number of this try among all tries at the window."""
+
+    @property
+    def age(self) -> tuple[bool, int, float]:
+        """Sorts the runs of a window by when they were judged; a run in progress comes first."""
+        return self.ended is not None, self.tried, self.ended.timestamp() if self.ended else 0.0
 
     @property
     def unknown_rate(self) -> float | None:
@@ -388,6 +401,7 @@ class RunSummary:
             ended=datetime.fromtimestamp(ended / 1000, UTC) if ended else None,
             baseline=named.get(tags.BASELINE, ""),
             metrics=run.data.metrics,
+            tried=int(tried) if (tried := named.get(tags.TRY, "")).isdecimal() else 0,
         )
 
 
@@ -415,9 +429,12 @@ class Runs:
         condition = " and ".join(
             f"tags.`{tag}` = '{text}'" for tag, text in wanted.items() if text and "'" not in text
         )
+        place = Ledger(self.client, self.model).find()
+        if place is None:
+            return []
         with asking(f"list the runs of {self.model!r}"):
-            ledger = Ledger.open(self.client, self.model)
-            runs = [RunSummary.of(run) for run in _search(ledger, condition)]
+            found = _search(self.client, place.experiment_id, condition)
+            runs = [RunSummary.of(run) for run in found]
         return sorted(
             (
                 run
@@ -425,15 +442,15 @@ class Runs:
                 if (monitor is None or run.monitor == monitor)
                 and (window is None or run.window == window)
             ),
-            key=lambda run: (str(run.window_start or ""), run.window),
+            key=lambda run: (str(run.window_start or ""), run.window, run.tried),
         )
 
 
-def _search(ledger: Ledger, condition: str) -> list[entities.Run]:
+def _search(client: MlflowClient, experiment_id: str, condition: str) -> list[entities.Run]:
     """Return the model's live runs without duplicates, oldest first."""
     runs: Iterator[entities.Run] = read_pages(
-        lambda token: ledger.client.search_runs(
-            [ledger.experiment_id], condition, entities.ViewType.ACTIVE_ONLY, PAGE, page_token=token
+        lambda token: client.search_runs(
+            [experiment_id], condition, entities.ViewType.ACTIVE_ONLY, PAGE, page_token=token
         )
     )
     return sorted(
@@ -468,7 +485,8 @@ class _RunsOfKey:
         )
 
     def find(self, key: str) -> list[str]:
-        runs = _search(self.ledger, f"tags.`{tags.KEY}` = '{key}'")
+        client, experiment = self.ledger.client, self.ledger.experiment_id
+        runs = _search(client, experiment, f"tags.`{tags.KEY}` = '{key}'")
         return [str(run.info.run_id) for run in runs]
 
     def discard(self, run_id: str, winner: str) -> None:

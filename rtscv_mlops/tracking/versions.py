@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -13,7 +13,7 @@ from mlflow.tracking import MlflowClient
 
 from rtscv_mlops.config.values import CHALLENGER, CHAMPION
 from rtscv_mlops.errors import Code, ModelError, ReviewError, ServiceError
-from rtscv_mlops.outcomes import PRODUCT, ReviewStatus
+from rtscv_mlops.outcomes import PRODUCT, ReviewChannel, ReviewStatus
 from rtscv_mlops.text import plain
 from rtscv_mlops.tracking import tags
 from rtscv_mlops.tracking.client import (
@@ -21,71 +21,100 @@ from rtscv_mlops.tracking.client import (
     asking,
     get_or_none,
     is_absent,
-    read_pages,
+    search_versions,
     unchecked,
 )
-from rtscv_mlops.tracking.journal import Entry, Journal, Record, outcome, shortened
+from rtscv_mlops.tracking.journal import Entry, Journal, Record, outcome, read_records, shortened
 from rtscv_mlops.tracking.ledger import Ledger, create_once, repeat
 from rtscv_mlops.tracking.runs import moment
+from rtscv_mlops.tracking.seals import Seal, find_seal
 
-PAGE = 1000
 TAG_LIMIT = 5000
 CREATION_TIMEOUT = 10.0
 """Seconds that a concurrent writer may take to create a version, before we create it instead."""
 MOST_WRITERS = 20
+UNNAMED = "an unnamed user of the MLflow registry"
+"""The reviewer of an answer by tag that has no reviewer tag."""
+
+Collect = Callable[["VersionSummary"], object]
+"""Takes a version that a person has answered by tag, and records the answer if it is valid."""
+
+
+def leave(version: "VersionSummary") -> None:
+    """Record nothing of an answer by tag."""
 
 
 @dataclass(frozen=True, slots=True)
 class VersionSummary:
     """A challenger, as lists and reviewers need it.
 
-    `review` is where its review stands by the record, empty while the version is not offered.
-    `answer` is what its tag says: a person may have answered there, in the registry.
+    Everything comes from the ledger, except for `answer`, `reviewer` and `reason` while the review
+    is open: a person may have answered by tags, in the registry. `review` is where the review
+    stands, empty while the version is not offered. `seal` is None if its window was judged before
+    there were seals: such a version cannot be offered.
     """
 
     version: str
     run_id: str
     key: str
-    window: str
-    window_start: datetime | None
-    window_end: datetime | None
+    seal: Seal | None
     review: str
     answer: str
-    champion_version: str
-    report_sha256: str
-    model_sha256: str
     blocked: str
     reviewer: str
     reason: str
     decided_at: datetime | None
     created: datetime
+    tagged_by: str = ""
+    tagged_reason: str = ""
+    """Who answered by tag, and why, by the tags that belong to people."""
 
     @classmethod
-    def of(cls, version: ModelVersion, records: list[Record]) -> "VersionSummary":
-        """Summarize a version from its tags and the model's records."""
-        named = version.tags
-        number, key = str(version.version), named.get(tags.KEY, "")
-        held = outcome(records, number, key)
-        offered = ReviewStatus.PENDING.value if named.get(tags.STATE) == tags.COMPLETE else ""
+    def of(
+        cls, version: ModelVersion, key: str, claims: Mapping[str, str], records: list[Record]
+    ) -> "VersionSummary":
+        """Summarize the version that holds a key, from the model's ledger."""
+        named, number, run_id = version.tags, str(version.version), version.run_id or ""
+        held, seal = outcome(records, number, key), find_seal(claims, run_id)
+        is_offered = _offer_name(number, key) in claims and seal is not None and seal.key == key
+        offered = ReviewStatus.PENDING.value if is_offered else ""
         return cls(
             version=number,
-            run_id=version.run_id or "",
+            run_id=run_id,
             key=key,
-            window=named.get(tags.WINDOW, ""),
-            window_start=moment(named.get(tags.WINDOW_START)),
-            window_end=moment(named.get(tags.WINDOW_END)),
+            seal=seal,
             review=held.kind if held else offered,
             answer=named.get(tags.REVIEW, ""),
-            champion_version=named.get(tags.CHAMPION_VERSION, ""),
-            report_sha256=named.get(tags.REPORT_SHA256, ""),
-            model_sha256=named.get(tags.MODEL_SHA256, ""),
             blocked=held.reason if held and held.kind == ReviewStatus.BLOCKED else "",
             # A person who answers by tag, in the registry, may give name and reason there.
             reviewer=held.who if held else named.get(tags.REVIEWER, ""),
             reason=held.reason if held else named.get(tags.REASON, ""),
             decided_at=moment(held.at) if held else None,
             created=datetime.fromtimestamp(version.creation_timestamp / 1000, UTC),
+            tagged_by=named.get(tags.REVIEWER, "") or UNNAMED,
+            tagged_reason=named.get(tags.REASON, ""),
         )
+
+    @property
+    def window(self) -> str:
+        return self.seal.window if self.seal else ""
+
+    @property
+    def window_start(self) -> datetime | None:
+        return moment(self.seal.window_start) if self.seal else None
+
+    @property
+    def window_end(self) -> datetime | None:
+        return moment(self.seal.window_end) if self.seal else None
+
+    @property
+    def champion_version(self) -> str:
+        """The champion that the version was compared with."""
+        return self.seal.champion_version if self.seal else ""
+
+    @property
+    def model_sha256(self) -> str:
+        return self.seal.model_sha256 if self.seal else ""
 
     @property
     def is_pending(self) -> bool:
@@ -101,6 +130,16 @@ class VersionSummary:
         """What a person answered by tag and is not carried out yet; empty if there is nothing."""
         answer = self.answer.strip().lower()
         return answer if self.is_pending and answer in ReviewStatus.answers() else ""
+
+    @property
+    def late_answer(self) -> str:
+        """What a person answered by tag after the review was closed; empty if there is nothing."""
+        answer = self.answer.strip().lower()
+        if not self.review or answer not in ReviewStatus.answers():
+            return ""
+        status = ReviewStatus(self.review)
+        is_closed = status.is_final and status.is_asked and not status.is_answer
+        return answer if is_closed else ""
 
     @property
     def invalid_answer(self) -> str:
@@ -130,9 +169,15 @@ class Versions:
     def all(self) -> list[VersionSummary]:
         """Return the model's challengers, oldest first."""
         with asking(f"list the versions of {self.model!r}"):
-            records = self.journal().read()
-            versions = list(_search(self.client, self.model, tags.KIND, CHALLENGER))
-        summaries = (VersionSummary.of(version, records) for version in versions)
+            claims = self.journal().claims()
+            records, keys = read_records(claims), _keys(claims)
+            versions = list(search_versions(self.client, self.model, "")) if keys else []
+        summaries = (
+            VersionSummary.of(version, keys[str(version.version)], claims, records)
+            for version in versions
+            # What is not in the ledger was not made by a monitor, whatever its tags say.
+            if str(version.version) in keys
+        )
         return sorted(summaries, key=lambda summary: int(summary.version))
 
     def get(self, version: str) -> VersionSummary:
@@ -170,7 +215,7 @@ class Versions:
 
     def journal(self) -> Journal:
         """Return the record of what was decided about the model."""
-        return Journal(Ledger.open(self.client, self.model))
+        return Journal(Ledger(self.client, self.model))
 
     def describe(self, version: str, text: str) -> None:
         """Write the Markdown that a version's page shows."""
@@ -193,46 +238,54 @@ class Versions:
             self._tag(version, name, text)
         return text
 
-    def register(
-        self,
-        key: str,
-        run_id: str,
-        model_id: str,
-        *,
-        named: Mapping[str, str],
-        description: str,
-        check: Check = unchecked,
-    ) -> str:
-        """Return the one version of a key; it is created from a logged model if there is none.
+    def register(self, seal: Seal, *, check: Check = unchecked) -> str:
+        """Return the one version of a sealed window; it is created if there is none.
 
         What a concurrent writer or a lost answer created besides is tagged as a duplicate, and
         deleted. `check` is called before each other write, and raises if that is not allowed.
         """
-        shown = {name: shortened(text, TAG_LIMIT) for name, text in named.items()}
+        shown = {
+            tags.MONITOR: seal.monitor,
+            tags.WINDOW: seal.window,
+            tags.WINDOW_START: seal.window_start,
+            tags.WINDOW_END: seal.window_end,
+            tags.CHAMPION_VERSION: seal.champion_version,
+            tags.REPORT_SHA256: seal.report_sha256,
+            tags.MODEL_SHA256: seal.model_sha256,
+            tags.KIND: CHALLENGER,
+            tags.KEY: seal.key,
+        }
         with asking(f"register a version of {self.model!r}"):
             self.aliases()  # raises if there is no such model
             create = partial(
                 self.client.create_model_version,
                 self.model,
-                f"models:/{model_id}",
-                run_id,
-                tags={**shown, tags.KIND: CHALLENGER, tags.KEY: key},
-                description=description,
+                f"models:/{seal.model_id}",
+                seal.run_id,
+                tags={name: shortened(text, TAG_LIMIT) for name, text in shown.items() if text},
                 await_creation_for=0,
-                model_id=model_id,
+                model_id=seal.model_id,
             )
             ledger = Ledger.open(self.client, self.model)
-            candidates = _VersionsOfKey(ledger, lambda: str(create().version), check)
-            version = ledger.settle("version", key, candidates)
+            candidates = _VersionsOfKey(ledger, seal, lambda: str(create().version), check)
+            version = ledger.settle("version", seal.key, candidates)
             check()
-            repeat(self.client.set_tag, run_id, tags.VERSION, version)
+            repeat(self.client.set_tag, seal.run_id, tags.VERSION, version)
         return version
 
-    def offer(self, version: str, *, blocked: str = "", check: Check = unchecked) -> VersionSummary:
+    def offer(
+        self,
+        version: str,
+        *,
+        blocked: str = "",
+        check: Check = unchecked,
+        collect: Collect = leave,
+    ) -> VersionSummary:
         """Ask for the review of a verified version, or mark it as blocked; return where it stands.
 
         At most one version of a model awaits review: that of the latest window, built from the
         champion of now; the others are superseded. A repeat changes nothing that was decided.
+        `collect` is called for a version that would be superseded and has an answer by tag.
         """
         journal = self.journal()
         offered = self.get(version)
@@ -245,11 +298,24 @@ class Versions:
                 else:
                     self._tag(offered.version, tags.REVIEW, ReviewStatus.PENDING.value)
                 check()
+                journal.ledger.claim(_offer_name(offered.version, offered.key), offered.version)
                 self._tag(offered.version, tags.STATE, tags.COMPLETE)
-            self._leave_one_pending(journal, check)
+            self._leave_one_pending(journal, check, collect)
+            self.keep_late_answers()
         return self.get(version)
 
-    def _leave_one_pending(self, journal: Journal, check: Check) -> None:
+    def keep_late_answers(self) -> None:
+        """Record answers by tag to reviews that were closed before."""
+        for late in self.all():
+            if late.late_answer:
+                why = ReviewStatus.explain_late(late.review, late.reason)
+                self.journal().keep_refused(
+                    *(late.version, late.key, late.late_answer),
+                    *(late.tagged_by, late.tagged_reason, why),
+                    ReviewChannel.MLFLOW_TAG.identity(),
+                )
+
+    def _leave_one_pending(self, journal: Journal, check: Check, collect: Collect) -> None:
         """Supersede all but the newest challenger, which gets the alias.
 
         Each writer marks its own version before it looks at the others, so of two at once at least
@@ -263,6 +329,8 @@ class Versions:
             )
             for older in pending[:-1]:
                 check()
+                if older.answered:
+                    collect(older)
                 self._close(journal, older, ReviewStatus.SUPERSEDED, pending[-1].version)
             if not pending or aliases.get(CHALLENGER) == pending[-1].version:
                 return
@@ -293,12 +361,12 @@ class Versions:
         """Record how a review ended and show it on the version; return the record that holds."""
         held = outcome(journal.append(propose), entry.version, entry.key)
         assert held is not None  # just recorded
-        shown = {
-            tags.REVIEW: held.kind,
-            tags.REVIEWER: held.who,
-            tags.REASON: held.reason,
-            tags.DECIDED_AT: held.at,
-        }
+        status, shown = ReviewStatus(held.kind), {tags.DECIDED_AT: held.at}
+        if status.is_answer or not status.is_asked:
+            shown |= {tags.REVIEWER: held.who, tags.REASON: held.reason, tags.REVIEW: held.kind}
+        else:
+            # A person may be writing an answer at this moment, and tags go to the last writer.
+            shown[tags.CLOSED] = held.kind
         if held.kind == ReviewStatus.BLOCKED:
             shown[tags.BLOCKED] = held.reason
         if held.kind == ReviewStatus.SUPERSEDED:
@@ -321,32 +389,45 @@ class Versions:
         repeat(self.client.set_registered_model_alias, self.model, alias, version)
 
 
-def _search(client: MlflowClient, model: str, tag: str, text: str) -> Iterator[ModelVersion]:
-    """Yield versions by a tag, without duplicates; the model's name may hold quotes."""
-    condition = f"tags.`{tag}` = '{text}'"
-    quote = "'" if "'" not in model else '"'
-    if quote not in model:
-        condition = f"{condition} and name = {quote}{model}{quote}"
-    versions: Iterator[ModelVersion] = read_pages(
-        lambda token: client.search_model_versions(condition, PAGE, page_token=token)
-    )
-    for version in versions:
-        if version.name == model and tags.DUPLICATE_OF not in version.tags:
-            yield version
+def _keys(claims: Mapping[str, str]) -> dict[str, str]:
+    """Return the key that each version holds by the ledger."""
+    named = (name.split(".") for name in claims if name.startswith("version."))
+    return {claims[".".join(parts)]: parts[1] for parts in named}
+
+
+def _offer_name(version: str, key: str) -> str:
+    """Return the name of the claim that a version was verified, and offered for review."""
+    return f"offered.{version}.{key}"
+
+
+def logged_model_id(version: ModelVersion) -> str | None:
+    """Return the id of the logged model, which MLflow omits when it reads a version back."""
+    if version.model_id:
+        return str(version.model_id)
+    source = version.source or ""
+    return source.removeprefix("models:/") if source.startswith("models:/m-") else None
 
 
 @dataclass(frozen=True, slots=True)
 class _VersionsOfKey:
-    """Versions that want to hold a key; `check` is called before a new one is created."""
+    """Versions that want to hold a key; `check` is called before a new one is created.
+
+    Only a version of the sealed model and run may: tags can be set by others.
+    """
 
     ledger: Ledger
+    seal: Seal
     create_version: Callable[[], str]
     check: Check
 
     def is_of_key(self, key: str, version: str) -> bool:
         client, model = self.ledger.client, self.ledger.model
         existing = get_or_none(client.get_model_version, model, version)
-        return existing is not None and bool(existing.tags.get(tags.KEY) == key)
+        return existing is not None and self._is_sealed(existing)
+
+    def _is_sealed(self, version: ModelVersion) -> bool:
+        made_of = version.run_id, logged_model_id(version)
+        return made_of == (self.seal.run_id, self.seal.model_id)
 
     def create(self, key: str) -> str:
         """Find or create a version; of several writers, one creates it and the others wait."""
@@ -368,8 +449,14 @@ class _VersionsOfKey:
         )
 
     def find(self, key: str) -> list[str]:
-        versions = _search(self.ledger.client, self.ledger.model, tags.KEY, key)
-        return sorted((str(version.version) for version in versions), key=int)
+        condition = f"tags.`{tags.KEY}` = '{key}'"
+        found = search_versions(self.ledger.client, self.ledger.model, condition)
+        ours = (
+            version
+            for version in found
+            if tags.DUPLICATE_OF not in version.tags and self._is_sealed(version)
+        )
+        return sorted((str(version.version) for version in ours), key=int)
 
     def _oldest(self, key: str) -> str | None:
         return next(iter(self.find(key)), None)

@@ -25,7 +25,7 @@ from tests.catalogue.bench import DAY, Bench, Part, assert_says, error_of, traff
 from tests.catalogue.part_b import answering
 from tests.catalogue.part_e import numbers
 from tests.monitors import with_lines, write_monitor
-from tests.registries import KEY, add_champion, log_model, version_tags
+from tests.registries import KEY, add_champion, log_model, seal_window
 
 PART = Part()
 
@@ -134,9 +134,9 @@ def failure_after_commit(bench):
     registry = ModelRegistry(lossy, bench.name)
     run = registry.runs.open(KEY)
     model_id = log_model(lossy, run.run_id)
-    given = {"named": version_tags(5), "description": ""}
+    seal = seal_window(lossy, KEY, run.run_id, model_id, day=5, model=bench.name)
 
-    version = registry.versions.register(KEY, run.run_id, model_id, **given)
+    version = registry.versions.register(seal)
 
     assert lossy.lost
     assert [one.version for one in ModelRegistry(bench.client, bench.name).versions.all()] == [
@@ -253,9 +253,10 @@ def challenger(bench: Bench) -> str:
     champion = load_champion(client, bench.monitor().model)
     registry = ModelRegistry(client, name)
     run = registry.runs.open(KEY)
-    named = {**version_tags(5, champion.version), "rtscv.model_sha256": champion.digest}
-    given = {"named": named, "description": ""}
-    version = registry.versions.register(KEY, run.run_id, champion.model_id, **given)
+    sealed = {"champion": champion.version, "model_sha256": champion.digest, "files": True}
+    given = client, KEY, run.run_id, champion.model_id
+    seal = seal_window(*given, day=5, model=name, **sealed)
+    version = registry.versions.register(seal)
     return registry.versions.offer(version).version
 
 

@@ -185,7 +185,9 @@ def _review(terminal: Terminal) -> None:
         words = ("--version", version, "--reviewer", "ann", "--reason", "zeros and sixes")
         terminal.run(file, "review", "approve", DEMO, *words)
     terminal.run(file, "review", "approve", DEMO)
-    terminal.run(file, "review", "reject", DEMO, "--version", "6", "--reviewer", "bob")
+    late = ("--version", "6", "--reviewer", "bob")
+    terminal.run(file, "review", "reject", DEMO, *late)
+    terminal.run(file, "review", "reject", DEMO, *late, "--reason", "too late")
     terminal.both(file, "review", "list", DEMO)
     terminal.run(file, "review", "show", DEMO)
 
@@ -193,11 +195,12 @@ def _review(terminal: Terminal) -> None:
 def _roll_back(terminal: Terminal) -> None:
     file = "commands/rollback.txt"
     terminal.both(file, "audit", "verify", DEMO)
-    terminal.run(file, "rollback", DEMO, "--undo", "--reviewer", "ann")
+    terminal.run(file, "rollback", DEMO, "--undo", "--reviewer", "ann", "--reason", "none yet")
     terminal.run(file, "rollback", DEMO, "--reviewer", "ann", "--reason", "too many sixes")
     terminal.run(file, "rollback", DEMO, "--reviewer", "ann")
+    terminal.run(file, "rollback", DEMO, "--reviewer", "ann", "--reason", "once more")
     terminal.run(file, "rollback", DEMO, "--undo", "--reviewer", "bob", "--reason", "they are")
-    terminal.run(file, "rollback", DEMO, "--undo", "--reviewer", "bob")
+    terminal.run(file, "rollback", DEMO, "--undo", "--reviewer", "bob", "--reason", "twice")
     terminal.both(file, "audit", "verify", DEMO)
     terminal.run(file, "review", "list", DEMO)
     terminal.run(file, "rollback", "nobody.yaml")
@@ -328,7 +331,8 @@ def _judge_leaves(terminal: Terminal) -> None:
     terminal.both(file, "check", LEAVES)
     for day in ("2026-01-05", "2026-01-06", "2026-01-07"):
         terminal.run(file, "run", LEAVES, "--window", day)
-    terminal.run(file, "review", "reject", LEAVES, "--version", "3", "--reviewer", "ann")
+    decided = ("--version", "3", "--reviewer", "ann", "--reason", "known leaves")
+    terminal.run(file, "review", "reject", LEAVES, *decided)
     terminal.run(file, "-v", "run", LEAVES, "--window", "2026-01-08")
     terminal.run(file, "run", LEAVES, "--window", "2026-01-08", "--json")
     terminal.both(file, "run", LEAVES, "--window", "2026-01-09")

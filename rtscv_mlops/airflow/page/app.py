@@ -1,28 +1,47 @@
-"""The routes of the plugin, all of them GET and all of them guarded."""
+"""The routes of the plugin, all of them guarded: pages to read, and one that takes answers."""
 
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from math import isfinite
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import quote
 
 from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as AnyHTTPException
 
-from rtscv_mlops.airflow.monitors import PREFIX, Task, dag_id_of, monitors_folder
+from rtscv_mlops.airflow.monitors import (
+    APPROVE,
+    PREFIX,
+    Task,
+    dag_id_of,
+    monitors_folder,
+    reviewer_name,
+)
 from rtscv_mlops.airflow.page import data, views
 from rtscv_mlops.airflow.page.data import Gatherer, GetUserDep, find_interval, find_questions
 from rtscv_mlops.airflow.page.timeline import LONG, window_label
 from rtscv_mlops.config.loading import read_monitors
 from rtscv_mlops.config.monitor import Monitor
-from rtscv_mlops.errors import Code, RtscvError
-from rtscv_mlops.text import Label, effect, exemplar_columns, number, percent, plain, quantity
+from rtscv_mlops.errors import Code, ReviewError, RtscvError
+from rtscv_mlops.outcomes import ReviewChannel
+from rtscv_mlops.text import (
+    NOISE,
+    Label,
+    effect,
+    exemplar_columns,
+    number,
+    percent,
+    plain,
+    quantity,
+)
 
 PREFIX_OF_PAGES = "/rtscv"
+REASON_LIMIT = 1500
 PAGE_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -37,12 +56,21 @@ PAGE_HEADERS = {
 # access to anything.
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
-    "style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+    "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; frame-ancestors 'self'"
 )
 STATIC = {"page.css": "text/css", "page.js": "text/javascript"}
 ABSENT = (Code.NO_RUN, Code.NO_DAG_RUN, Code.ARTIFACT_MISSING)
 
 FOLDER = Path(__file__).parent
+
+
+class PageAnswer(BaseModel):
+    """A reviewer's answer, and what it is about."""
+
+    version: str = Field(max_length=20)
+    question: str = Field(max_length=300)
+    option: Literal["Approve", "Reject"]
+    reason: str = Field(default="", max_length=REASON_LIMIT)
 
 
 class NotFound(HTTPException):
@@ -82,7 +110,6 @@ def create_app() -> FastAPI:
             "monitors.html",
             cards=cards,
             waiting=sum(bool(card.pending_run) for card in cards),
-            folder=str(monitors_folder()),
             legend=views.legend(),
         )
 
@@ -97,6 +124,12 @@ def create_app() -> FastAPI:
         request: Request, monitor: MonitorDep, run_id: str, user: GetUserDep, session: SessionDep
     ) -> Response:
         return _window_page(request, monitor, run_id, user, session)
+
+    @app.post("/dags/{dag_id}/answer", dependencies=[*of_dag, data.from_own_page()])
+    def take_answer(
+        monitor: MonitorDep, answer: PageAnswer, user: GetUserDep, session: SessionDep
+    ) -> Response:
+        return _record_answer(monitor, answer, user, session)
 
     @app.get("/dags/{dag_id}/windows/{run_id}/report", dependencies=of_dag)
     def send_report(monitor: MonitorDep, run_id: str) -> Response:
@@ -186,15 +219,55 @@ def _window_page(
     )
     decision = views.decide(page, questions, rights, monitor.airflow.timezone)
     view = views.window_view(monitor, dag_id, page, decision)
-    answer_to = ""
+    # Where Airflow takes runs and answers, also if it is served below a path.
+    airflow = _root(request).removesuffix(PREFIX_OF_PAGES)
+    runs_at = f"{airflow}/api/v2/dags/{quote(dag_id, safe='')}/dagRuns"
+    close_at = ""
     if decision.form:
-        # Where Airflow takes answers, also if it is served below a path.
         dag_run_id = quote(decision.form.dag_run_id, safe="")
-        answer_to = (
-            f"{_root(request).removesuffix(PREFIX_OF_PAGES)}/api/v2/dags/{quote(dag_id, safe='')}"
-            f"/dagRuns/{dag_run_id}/taskInstances/{Task.REVIEW}/-1/hitlDetails"
+        close_at = f"{runs_at}/{dag_run_id}/taskInstances/{Task.REVIEW}/-1/hitlDetails"
+    return _page(
+        request,
+        "window.html",
+        view=view,
+        close_at=close_at,
+        runs_at=runs_at if view.is_unassessed and data.may_trigger(user, dag_id) else "",
+        reason_is_required=monitor.review.reason == "required",
+    )
+
+
+def _record_answer(
+    monitor: Monitor, answer: PageAnswer, user: GetUserDep, session: SessionDep
+) -> Response:
+    """Record a decision before it is acknowledged; the waiting task then finds it there."""
+    from rtscv_mlops.review.answers import review_challenger
+
+    dag_id = dag_id_of(monitor)
+    questions = find_questions(session, dag_id)
+    asked = next((one for one in questions if one.question == answer.question), None)
+    if asked is None:
+        return _refusal(views.CHANGED, HTTPStatus.CONFLICT)
+    if not data.may_review(user, dag_id) or not data.is_named(user, set(asked.reviewers)):
+        return _refusal("You may not answer this question.", HTTPStatus.FORBIDDEN)
+    try:
+        decided = review_challenger(
+            monitor,
+            answer.version,
+            approve=answer.option == APPROVE,
+            reviewer=reviewer_name(user.get_name(), str(user.get_id())),
+            reason=answer.reason.strip(),
+            question=answer.question,
+            channel=ReviewChannel.AIRFLOW_PAGE,
         )
-    return _page(request, "window.html", view=view, answer_to=answer_to)
+    except RtscvError as error:
+        is_refused = isinstance(error, ReviewError)
+        status = HTTPStatus.CONFLICT if is_refused else HTTPStatus.BAD_GATEWAY
+        return _refusal(plain(str(error), LONG), status)
+    return JSONResponse({"version": decided.version, "review": decided.review})
+
+
+def _refusal(sentence: str, status: HTTPStatus) -> Response:
+    return JSONResponse({"detail": sentence}, status)
 
 
 def _root(request: Request) -> str:
@@ -221,6 +294,7 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 TEMPLATES.globals["Label"] = Label
+TEMPLATES.globals["NOISE"] = NOISE
 TEMPLATES.filters |= {
     "percent": percent,
     "number": number,

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -19,7 +20,7 @@ from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.state import State
-from fastapi import Depends
+from fastapi import Depends, HTTPException, Request
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -119,6 +120,28 @@ def may_read(user: GetUserDep, dag_id: str) -> bool:
 def may_review(user: GetUserDep, dag_id: str) -> bool:
     """Return whether a user may answer the questions of a DAG."""
     return _is_authorized(user, dag_id, "PUT", DagAccessEntity.HITL_DETAIL)
+
+
+def may_trigger(user: GetUserDep, dag_id: str) -> bool:
+    """Return whether a user may start a run of a DAG."""
+    return _is_authorized(user, dag_id, "POST", DagAccessEntity.RUN)
+
+
+def from_own_page() -> Any:
+    """Return the guard of a route that writes: no page of another site can have sent this.
+
+    A browser asks before it sends JSON to another site, and no route answers that question.
+    """
+
+    def check(request: Request) -> None:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        site = request.headers.get("sec-fetch-site", "same-origin")
+        if kind != "application/json" or site != "same-origin":
+            raise HTTPException(
+                HTTPStatus.FORBIDDEN, "Answers are taken as JSON, from this site's own page only."
+            )
+
+    return Depends(check)
 
 
 def is_named(user: GetUserDep, reviewers: set[str]) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from zoneinfo import ZoneInfo
 
 from rtscv_mlops.outcomes import Tone, Verdict
-from rtscv_mlops.text import Label, percent, plain, rate
+from rtscv_mlops.text import UNTOLD_BEHIND_DRIFT, Label, percent, plain, rate
 
 if TYPE_CHECKING:
     from rtscv_mlops.operations.overview import WindowPoint
@@ -91,6 +91,10 @@ class Mark:
     whisker: Whisker | None
     drift_top: float | None
     label: str
+    later: Tone | None
+    """How a later judgement by another champion is shown, beside this one."""
+    sign: str
+    """What stands in a block without a number."""
 
     @classmethod
     def of(
@@ -101,15 +105,23 @@ class Mark:
         title = [f"{window_label(point.start, point.end, zone)}: {shown.title}"]
         tone, top, whisker, drift_top = shown.tone, TOP, None, None
         low, high, share, drift = point.low, point.high, point.unknown_rate, point.drift_share
-        if share is not None:
+        is_told = Verdict.of(point.verdict).tells_share
+        if not is_told:  # Runs of earlier versions have a number that says nothing.
+            share = None
+            title.append(f"{Label.UNKNOWN_RATE.lower()} {UNTOLD_BEHIND_DRIFT}")
+        elif share is not None and tone.has_number:
             limits = None if low is None or high is None else (low, high)
             title.append(f"{Label.UNKNOWN_RATE.lower()} {rate(share, limits)}")
-        if tone.has_number and share is None:
+        if tone.has_number and share is None and is_told:
             tone = Tone.BLANK
         elif tone.has_number and share is not None:
             top = _height_of(share, scale)
             if low is not None and high is not None and isfinite(low + high):
                 whisker = Whisker(_height_of(low, scale), _height_of(high, scale), high > scale)
+        later = badge(point.later_verdict) if point.later_verdict else None
+        if later is not None:
+            champion = plain(point.later_champion)
+            title.append(f"judged again by version {champion}: {later.title}")
         top = min(top, FLOOR - SHORTEST_BAR)
         if drift is not None:
             title.append(f"{percent(drift)} of columns moved")
@@ -127,12 +139,9 @@ class Mark:
             whisker=whisker,
             drift_top=drift_top,
             label=label,
+            later=later.tone if later else None,
+            sign=tone.sign if share is None or not tone.has_number else "",
         )
-
-    @property
-    def sign(self) -> str:
-        """What stands in a block without a number."""
-        return "" if self.tone.has_number else self.tone.sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +162,7 @@ def draw(points: "Sequence[WindowPoint]", zone: str) -> Timeline:
     """Return the timeline of the latest windows."""
     shown = points[-MOST_WINDOWS:]
     # Fits all rates, but of intervals only those of detected unknowns: quiet ones can be wide.
-    rates = [point.unknown_rate for point in shown]
+    rates = [one.unknown_rate for one in shown if Verdict.of(one.verdict).tells_share]
     rates += [one.high for one in shown if Verdict.of(one.verdict).claims_unknowns]
     highest = max((one for one in rates if one is not None and isfinite(one)), default=0.0)
     scale = next((scale for scale in SCALES if scale >= highest), 1.0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Self
 
@@ -18,7 +19,7 @@ from rtscv_mlops.airflow.page.timeline import (
 from rtscv_mlops.config.monitor import Monitor
 from rtscv_mlops.errors import RtscvError
 from rtscv_mlops.facts import WindowFacts
-from rtscv_mlops.outcomes import ReviewStatus, Tone, Verdict
+from rtscv_mlops.outcomes import NOT_CARRIED_OUT, ReviewStatus, Tone, Verdict
 from rtscv_mlops.text import ClassRow, Label, plain
 
 if TYPE_CHECKING:
@@ -164,21 +165,26 @@ def decide(
             "It counts when Airflow has seen and recorded it."
         )
         return Decision(answer.status, sentence, plain(answer.reason, LONG), is_settling=True)
-    return _asked(status, page.question, questions, rights, zone)
+    return _asked(status, page, questions, rights, zone)
 
 
 def _asked(
     pending: ReviewStatus,
-    question: str,
+    page: "WindowPage",
     questions: "Sequence[OpenQuestion]",
     rights: Rights,
     zone: str,
 ) -> Decision:
     """Return what a user may do about a version that waits for an answer."""
-    asked = next((one for one in questions if one.question == question), None)
+    asked = next((one for one in questions if one.question == page.question), None)
     if asked is None:
         return Decision(pending, CHANGED if questions else NOT_ASKED, command=not questions)
-    if asked.chosen:
+    # An answer without its reason closed Airflow's question, and this page still takes another.
+    is_refused = any(
+        record.kind == NOT_CARRIED_OUT and page.version and record.version == page.version.version
+        for record in page.history.records
+    )
+    if asked.chosen and not is_refused:
         when = moment_label(asked.at, zone)
         sentence = (
             f"Answered: {plain(asked.by)} chose {plain(asked.chosen)} on {when}. "
@@ -205,10 +211,10 @@ class Tile:
     @classmethod
     def all_of(cls, facts: WindowFacts) -> Iterator[Self]:
         """Yield the numbers of a window that was assessed."""
-        limits = facts.unknown_rate_interval
-        tone = Tone.ALARM if facts.detected else Tone.CALM
-        likely = f"likely {text.interval(limits)}" if limits else ""
-        yield cls(Label.UNKNOWN_RATE, text.estimate(facts.unknown_rate), likely, tone)
+        limits = facts.told_interval
+        tone = Verdict.of(facts.verdict).traits.tone
+        likely = f"likely {text.interval(limits)}" if limits else text.unknown_share(facts)
+        yield cls(Label.UNKNOWN_RATE, text.estimate(facts.told_rate, text.DASH), likely, tone)
         sampled = f"of {text.counted(facts.sampled, 'row')} sampled"
         yield cls(Label.UNKNOWNS, f"{facts.unknowns:,}", sampled)
         yield cls(Label.P_VALUE, text.probability(facts.p_value))
@@ -225,8 +231,8 @@ class Tile:
             elif isfinite(change):
                 note = f"{abs(100 * change):.1f} points {'better' if change > 0 else 'worse'}"
             yield cls(Label.ACCURACY, text.percent(accuracy), note)
-        if facts.known_false_rate is not None:
-            yield cls(Label.FALSE_RATE, text.percent(facts.known_false_rate), "false alarms")
+        if facts.told_false_rate is not None:
+            yield cls(Label.FALSE_RATE, text.percent(facts.told_false_rate), "false alarms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +270,13 @@ class WindowView:
     links: tuple[tuple[str, str], ...]
     has_report: bool
     newer_run: str
+    start: datetime | None
+    end: datetime | None
+
+    @property
+    def interval(self) -> str:
+        """The window as the DAG's param takes it."""
+        return f"{self.start.isoformat()}/{self.end.isoformat()}" if self.start and self.end else ""
 
     @property
     def is_unassessed(self) -> bool:
@@ -301,6 +314,8 @@ def window_view(
         links=tuple((name, address) for name, address in links if address),
         has_report=page.has_report,
         newer_run=page.newer_run,
+        start=run.window_start,
+        end=run.window_end,
     )
 
 

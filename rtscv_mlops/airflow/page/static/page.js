@@ -1,61 +1,102 @@
 "use strict";
 
-// Sends a reviewer's answer to Airflow's own interface, as the user who is logged in, and then
-// waits until the record has it. Foreign text is only ever written as text.
+// Sends a reviewer's answer to be recorded, as the user who is logged in, and then wakes Airflow's
+// task. Foreign text is only ever written as text.
 
 const PATIENCE = 120;
 const PAUSE = 3000;
 const REFUSALS = {
-  400: "Airflow did not accept the answer. Reload the page.",
+  400: "The answer was not accepted. Reload the page.",
   401: "Your session has ended. Log in to Airflow again, then reload the page.",
-  403: "You may not answer this question.",
-  404: "The question is gone: its run was cleared or deleted. Reload the page.",
-  409: "Somebody has answered already. Reload the page to see what was decided.",
+  403: "You may not do this.",
+  404: "It is gone: its run was cleared or deleted. Reload the page.",
+  409: "This was refused. Reload the page to see what was decided.",
 };
 
-const say = (sentence, failed = false) => {
-  const status = document.getElementById("status");
+const write = (status, sentence, failed) => {
   status.textContent = sentence;
   status.classList.toggle("failed", failed);
 };
 
+const say = (sentence, failed = false) => write(document.getElementById("status"), sentence, failed);
+
 const refusal = async (response) => {
-  const known = REFUSALS[response.status] || `Airflow answered with the status ${response.status}.`;
+  const known = REFUSALS[response.status] || `The server answered with the status ${response.status}.`;
   const body = await response.json().catch(() => ({}));
-  return typeof body.detail === "string" && response.status === 403
-    ? `${known} Airflow says: ${body.detail}`
-    : known;
+  return typeof body.detail === "string" ? `${known} ${body.detail}` : known;
 };
 
-const send = async (form, option) => {
-  const reason = document.getElementById("reason").value.trim();
-  return fetch(form.dataset.answerTo, {
-    method: "PATCH",
-    credentials: "same-origin",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({
-      chosen_options: [option],
-      params_input: { reason: reason || null, question: form.dataset.question },
-    }),
-  });
-};
+const sendJson = (address, method, body) => fetch(address, {
+  method,
+  credentials: "same-origin",
+  headers: { "Content-Type": "application/json" },
+  body: JSON.stringify(body),
+});
 
-const answer = async (form, button) => {
+const answer = async (form, option, reason) => {
+  const { answerTo, closeAt, question, version } = form.dataset;
   const buttons = form.querySelectorAll("button");
   buttons.forEach((each) => { each.disabled = true; });
-  say("Sending your answer …");
+  say("Recording your answer …");
   try {
-    const response = await send(form, button.dataset.option);
+    const response = await sendJson(answerTo, "POST", { version, question, option, reason });
     if (response.ok) {
-      say("Recorded in Airflow. This page will show the decision in a moment.");
+      say("Recorded. This page will show the decision in a moment.");
+      // The record counts; this only spares the waiting task its next look at it.
+      await sendJson(closeAt, "PATCH", {
+        chosen_options: [option],
+        params_input: { reason: reason || null, question },
+      }).catch(() => null);
       window.setTimeout(() => window.location.reload(), 1500);
       return;
     }
     say(await refusal(response), true);
   } catch {
-    say("Airflow could not be reached, so nothing was recorded. Try again.", true);
+    say("The server could not be reached. Reload the page to see whether the answer was recorded.", true);
   }
   buttons.forEach((each) => { each.disabled = false; });
+};
+
+// The second look: what exactly is about to be decided, and why.
+const confirmAnswer = (form, option) => {
+  const reason = document.getElementById("reason").value.trim();
+  if (form.dataset.needsReason && !reason) {
+    say("A decision needs a reason: say what you looked at.", true);
+    document.getElementById("reason").focus();
+    return;
+  }
+  say("");
+  const panel = document.getElementById("confirm");
+  const yes = document.getElementById("confirm-yes");
+  document.getElementById("confirm-title").textContent = `${option} version ${form.dataset.version}?`;
+  document.getElementById("confirm-reason").textContent = reason || "No reason given.";
+  panel.querySelectorAll("[data-effect]").forEach((each) => {
+    each.hidden = each.dataset.effect !== option;
+  });
+  yes.textContent = `${option} version ${form.dataset.version}`;
+  yes.className = option.toLowerCase();
+  yes.onclick = () => answer(form, option, reason);
+  panel.hidden = false;
+  yes.focus();
+};
+
+const judgeAgain = async (place) => {
+  const status = document.getElementById("again-status");
+  const button = place.querySelector("button");
+  button.disabled = true;
+  write(status, "Asking Airflow …", false);
+  const body = { logical_date: null, conf: { window: place.dataset.window } };
+  try {
+    const response = await sendJson(place.dataset.runsAt, "POST", body);
+    if (response.ok) {
+      write(status, "Airflow judges this window again. Reload the page in a few minutes.", false);
+      return;
+    }
+    write(status, await refusal(response), true);
+  } catch {
+    write(status, "Airflow could not be reached. Try again.", true);
+  }
+  button.disabled = false;
 };
 
 // Airflow resumes its task, and the task writes the record: that takes some seconds.
@@ -78,9 +119,16 @@ const waitForRecord = async (attempts) => {
 
 const form = document.getElementById("answer");
 if (form) {
-  form.querySelectorAll("button").forEach((button) => {
-    button.addEventListener("click", () => answer(form, button));
+  form.querySelectorAll("button[data-option]").forEach((button) => {
+    button.addEventListener("click", () => confirmAnswer(form, button.dataset.option));
   });
+  document.getElementById("confirm-no").addEventListener("click", () => {
+    document.getElementById("confirm").hidden = true;
+  });
+}
+const again = document.getElementById("again");
+if (again) {
+  again.querySelector("button").addEventListener("click", () => judgeAgain(again));
 }
 if (document.querySelector("#decision[data-settling]")) {
   say("Waiting for the record …");
