@@ -308,7 +308,8 @@ def draw_recalls(comparison: Comparison) -> go.Figure:
         figure.add_bar(
             x=rounded(100 * np.array(recalls)), y=labels, name=name, orientation="h",
             marker={"color": colour}, text=[percent(recall) for recall in recalls],
-            textposition="inside", constraintext="none", textangle=0,
+            # At the start of the bar: the noise is drawn over its end.
+            textposition="inside", insidetextanchor="start", constraintext="none", textangle=0,
             textfont={"size": 12, "color": "white"}, hoverinfo="name+y+text", error_x=noise,
         )  # fmt: skip
     return _laid_out(
