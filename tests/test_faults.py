@@ -130,4 +130,6 @@ def test_the_page_is_what_was_measured(tmp_path):
     page.write(tallies, protocol, copy)
 
     assert copy.read_text() == page.PAGE.read_text()
-    assert {tally.promise for tally in tallies} <= set(PROMISES)
+    unmeasured = [title for title in PROMISES.values() if f"**{title}**" not in copy.read_text()]
+    assert unmeasured == []
+    assert {tally.promise for tally in tallies} | {"challengers"} == set(PROMISES)

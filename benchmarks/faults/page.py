@@ -1,7 +1,6 @@
 """The tables of `make faults`: one on the screen, one for each promise in docs/reliability.md."""
 
 import re
-from itertools import groupby
 from pathlib import Path
 
 from rich.table import Table
@@ -21,6 +20,9 @@ NOTES = {
 """What a promise's table needs to be read."""
 
 
+NOT_MEASURED = "Not measured in full yet."
+
+
 def show(tallies: list[Tally]) -> Table:
     """Return the table for a terminal."""
     table = Table(*HEADER)
@@ -34,8 +36,9 @@ def write(tallies: list[Tally], protocol: str, page: Path = PAGE) -> None:
     if not page.exists():
         return
     parts = [protocol]
-    for promise, found in groupby(tallies, key=lambda tally: tally.promise):
-        parts += [f"**{PROMISES[promise]}**", _table(list(found))]
+    for promise, title in PROMISES.items():
+        found = [tally for tally in tallies if tally.promise == promise]
+        parts += [f"**{title}**", _table(found) if found else NOT_MEASURED]
         parts += [NOTES[promise]] if promise in NOTES else []
     block = "\n\n".join(parts) + "\n"
     page.write_text(BLOCK.sub(lambda _: block, page.read_text()))

@@ -103,8 +103,8 @@ def _check_record(monitor: Monitor, client: MlflowClient) -> Iterator[Check]:
         yield Check(
             "record",
             "warning",
-            f"there is no key in {KEY_VARIABLE}, so decisions and seals are not signed: everyone "
-            "who may write to MLflow can forge them before they are made. Set the same random key "
+            f"{KEY_VARIABLE} is not set, so decisions and seals are not signed: everyone who may "
+            "write to MLflow can forge them before they are made. Set the same random key "
             "for all tasks, the API server and the command line, then run `audit repair`.",
         )
     yield from (Check("record", "warning", each) for each in problems)

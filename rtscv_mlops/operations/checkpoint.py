@@ -27,7 +27,7 @@ def read_checkpoint(address: str) -> Checkpoint:
     else:
         filesystem, path = _open(address)
         if not filesystem.exists(path):
-            raise InputError(f"There is no checkpoint at {redact(address)}. Check the address.")
+            raise InputError(f"No checkpoint was found at {redact(address)}. Check the address.")
         text = filesystem.cat_file(path).decode("utf-8", "replace")
     lines = [line for line in text.splitlines() if line.strip()]
     return Checkpoint.parse(lines[-1] if lines else "")

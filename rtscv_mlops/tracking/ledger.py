@@ -359,12 +359,18 @@ class _Founder:
         is_deleted = home.lifecycle_stage == LifecycleStage.DELETED
         if tags.LEDGER in home.tags:
             return Place(home.tags[tags.LEDGER], home.experiment_id, is_deleted)
-        # Until version 0.4 the experiment of that name with /ledger was the anchor.
-        for name in ("anchor", "ledger"):
-            anchor = self.client.get_experiment_by_name(f"{home.name}/{name}")
-            if anchor is not None and tags.LEDGER in anchor.tags:
+        for anchor in self._experiments(home.name)[1:]:
+            if tags.LEDGER in anchor.tags:
                 return Place(anchor.tags[tags.LEDGER], home.experiment_id, is_deleted)
         return None
+
+    def _experiments(self, home: str) -> list[Experiment]:
+        """Return the experiments of a model that exist; each of them may name its ledger.
+
+        Until version 0.1 the one that ends in /ledger did, where a team had made the first.
+        """
+        names = (home, f"{home}/anchor", f"{home}/ledger")
+        return [each for each in map(self.client.get_experiment_by_name, names) if each is not None]
 
     def found(self, deleted: Place | None = None) -> Place:
         """Create the ledger and the experiments that are missing; restore one that is deleted."""
@@ -407,19 +413,12 @@ class _Founder:
             home = self.client.get_experiment(run.info.experiment_id) if run else None
             if home is None:
                 continue
-            names = (home.name, f"{home.name}/anchor", f"{home.name}/ledger")
-            experiments = [self.client.get_experiment_by_name(name) for name in names]
-            former = next(
-                (
-                    each.tags[tags.MODEL]
-                    for each in filter(None, experiments)
-                    if tags.LEDGER in each.tags
-                ),
-                self.model,
-            )
+            experiments = self._experiments(home.name)
+            named = (each.tags[tags.MODEL] for each in experiments if tags.LEDGER in each.tags)
+            former = next(named, self.model)
             if get_or_none(self.client.get_registered_model, former) is not None:
                 continue
-            for experiment in filter(None, experiments):
+            for experiment in experiments:
                 name = experiment.name.replace(home.name, experiment_name(self.model), 1)
                 self.client.rename_experiment(experiment.experiment_id, name)
             return self.find()
@@ -427,10 +426,8 @@ class _Founder:
 
     def point_at(self, ledger: str) -> None:
         """Have the experiment that names the ledger name another one."""
-        home = experiment_name(self.model)
-        for name in (home, f"{home}/anchor", f"{home}/ledger"):
-            anchor = self.client.get_experiment_by_name(name)
-            if anchor is not None and tags.LEDGER in anchor.tags:
+        for anchor in self._experiments(experiment_name(self.model)):
+            if tags.LEDGER in anchor.tags:
                 self.client.set_experiment_tag(anchor.experiment_id, tags.LEDGER, ledger)
                 self.client.set_experiment_tag(anchor.experiment_id, tags.MODEL, self.model)
                 return

@@ -107,11 +107,13 @@ class ModelRegistry:
         # What came to nothing after the verdict is in the tags: a challenger that cannot be used
         # leaves the verdict as it is, a champion that moved does not.
         named = run.tags()
+        state, _, code = named.get(tags.STATE, "").partition(":")
+        if state == tags.FAILED and code != Code.CHALLENGER_UNUSABLE:
+            return facts.unassessed(code, named.get(tags.ERROR, ""))
         if tags.UNUSABLE in named:
             finding = Finding(FindingCode.CHALLENGER_UNUSABLE, named[tags.UNUSABLE])
             return facts.with_findings(after=[finding])
-        state, _, code = named.get(tags.STATE, "").partition(":")
-        return facts if state != tags.FAILED else facts.unassessed(code, named.get(tags.ERROR, ""))
+        return facts
 
     def check_sealed(self, seal: Seal) -> None:
         """Raise unless verdict, report and model of a window are those that were sealed."""
